@@ -1,7 +1,7 @@
 // What liars leave behind where second devices return digests and steps can be taken back (docs/security.md).
 //
 //   quorum_trace runs [RUNS] [FIRST] [stages]   a fifth of the devices lie, at rates from 1 % on: runs that end well
-//   quorum_trace honest [BLOCKS] [stages]       honest devices, all made again: how many accused
+//   quorum_trace honest [BLOCKS] [stages]       honest devices, all recomputed: how many accused
 //   quorum_trace table                          the chance that a false bit of a coalition stands
 //
 // Seeds say who lies, how and how often; the draws of witnesses and the keys of digests are the operating system's, so
@@ -70,7 +70,7 @@ int run_honest(std::int64_t blocks, bool stages) {
     suspected += outcome.verification.suspected;
     accused += std::ssize(outcome.verification.wrong);
     fmt::print("{} honest tasklets, {} {}: {} suspected, {} accused\n", done, pairs,
-               stages ? "visits and sums made again" : "of them with a witness", suspected, accused);
+               stages ? "visits and sums recomputed" : "of them with a witness", suspected, accused);
     std::fflush(stdout);
   }
   return accused == 0 ? 0 : 3;

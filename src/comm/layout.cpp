@@ -45,9 +45,9 @@ std::optional<Fault> check_geometry(const Header& header) {
   if (header.work == Work::stage) {
     if (g != GemmBlock{} || a != AttentionBlock{} || header.output != header.wire) return Fault::field;
     if (s.errand < StageErrand::begin || s.errand > StageErrand::witness_backward) return Fault::field;
-    // Operands are kept for nobody where a way back begins, and that alone.
+    // Operands are kept for nobody where a backward pass begins, and that alone.
     const bool may_begin =
-        s.errand == StageErrand::forward || s.errand == StageErrand::remake || s.errand == StageErrand::backward;
+        s.errand == StageErrand::forward || s.errand == StageErrand::recompute || s.errand == StageErrand::backward;
     if (s.stage < 0 || s.owner < (may_begin ? kForNoOwner : -1) || s.sequence < 0 || s.sequence > kMaxExtent ||
         s.row < 0 || s.rows < 0)
       return Fault::geometry;

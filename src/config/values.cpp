@@ -137,13 +137,14 @@ std::optional<T> Section::Place::checked(std::string_view key, const Node& node,
 
 template <class T, class D>
 Node* Section::Place::declare_bounded(std::string_view key, const Bounded<T, D>& declared, const char* form) const {
-  Node* node = declare(key,
-                       {.type = fmt::format(fmt::runtime(form), Reading<T>::kType),
-                        .unit = Reading<T>::kUnit,
-                        .default_value = declared.default_value ? text_of(*declared.default_value) : "",
-                        .range = bounds_text(declared),
-                        .help = declared.help},
-                       declared.default_value.has_value(), declared.optional);
+  Node* node =
+      declare(key,
+              {.type = fmt::format(fmt::runtime(form), Reading<T>::kType) + (declared.unlimited ? " or unlimited" : ""),
+               .unit = Reading<T>::kUnit,
+               .default_value = declared.default_value ? text_of(*declared.default_value) : "",
+               .range = bounds_text(declared),
+               .help = declared.help},
+              declared.default_value.has_value(), declared.optional);
   if (node == nullptr && declared.default_value) show(key, text_of(*declared.default_value), nullptr);
   return node;
 }

@@ -110,7 +110,7 @@ void inject_fault(comm::ResultDraft& result, InjectedFault fault, std::uint32_t 
 void FaultInjector::inject(comm::ResultDraft& result, const comm::Header& task) {
   if (task.fault == InjectedFault::none || result.outputs[0].empty()) return;
   if (task.work == comm::Work::stage && result.outputs[0].size() > kOfStage) {
-    // Near its beginning, where a whole visit that is made again has the same as its first answer.
+    // Near its beginning, where a whole visit that is recomputed has the same as its first answer.
     comm::ResultDraft first;
     first.header = result.header;
     first.outputs[0] = result.outputs[0].first(kOfStage);

@@ -17,7 +17,7 @@ using comm::StageErrand;
 using pieces::UnitRange;
 
 constexpr std::int64_t kMostSlices = std::int64_t{1} << 16;
-// Added to the number of a sequence whose visit is made again: the device may have one of its own with it.
+// Added to the number of a sequence whose visit is recomputed: the device may have one of its own with it.
 constexpr std::int64_t kMadeAgain = std::int64_t{1} << 40;
 
 std::vector<UnitRange> read_slices(ByteReader& from) {
@@ -88,7 +88,7 @@ StageDevice::Status StageDevice::hold(const comm::StageTask& task, std::span<con
   if (task.owner >= 0) holding.slices = read_slices(from);
   const std::int64_t how = task.owner < 0 ? from.value<std::int64_t>() : 0;
   if (!from.ok()) return Status::malformed;
-  const auto replay = (how & comm::kKeepsValues) != 0 ? Replay::kept : Replay::remade;
+  const auto replay = (how & comm::kKeepsValues) != 0 ? Replay::kept : Replay::recomputed;
   if ((how & comm::kSumsLate) != 0) worker_.sum_late();
   if ((how & comm::kWeightsInPlace) != 0) return hold_in_place(task.stage, holding, from, reach, replay);
   const std::span<const std::byte> weights = from.left();
@@ -230,7 +230,7 @@ StageDevice::Status StageDevice::go_back(const comm::StageTask& task, std::span<
 }
 
 // A whole visit, answer after answer as they would have been sent. The task has X, and the targets where there are
-// logits, or dY; at a part of the head, on the way back, each row's sum, then X, the maxima and the targets.
+// logits, or dY; at a part of the head, in the backward pass, each row's sum, then X, the maxima and the targets.
 StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::span<const std::byte> payload,
                                             std::span<std::byte> to) {
   const bool back = task.errand == StageErrand::witness_backward, part = worker_.is_part(task.stage),
@@ -260,8 +260,8 @@ StageDevice::Status StageDevice::make_again(const comm::StageTask& task, std::sp
   if (back) {
     const std::size_t before = part ? sum.bytes : 0;
     const Status status =
-        worker_.remake(task.stage, kMadeAgain + task.sequence,
-                       RowsIn(boundary(), payload.subspan(all * before, all * row()), width()), kForNoOwner);
+        worker_.recompute(task.stage, kMadeAgain + task.sequence,
+                          RowsIn(boundary(), payload.subspan(all * before, all * row()), width()), kForNoOwner);
     if (status != Status::ok) return status;
   }
   const std::int64_t answers = (seq + chunk - 1) / chunk;
@@ -384,9 +384,9 @@ StageDevice::Status StageDevice::carry_out(const comm::StageTask& task, std::spa
       if (worker_.is_part(task.stage)) return pass_part(task, payload, to);
       return head ? pass_head(task, payload, to, task.owner) : pass(task, payload, to, true);
     }
-    case StageErrand::remake: {
+    case StageErrand::recompute: {
       if (payload.size() % row() != 0 || !to.empty()) return Status::malformed;
-      return worker_.remake(task.stage, task.sequence, RowsIn(boundary(), payload, width()), task.owner);
+      return worker_.recompute(task.stage, task.sequence, RowsIn(boundary(), payload, width()), task.owner);
     }
     case StageErrand::backward:
       return worker_.is_part(task.stage) ? part_back(task, payload, to) : go_back(task, payload, to);

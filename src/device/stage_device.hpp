@@ -1,8 +1,8 @@
 // StageDevice: tasks of a step in stages, as one emulated device carries them out: payloads to numbers and back.
 //
 // docs/wire_format.md says what payloads hold. Tasks are executed by one thread, in the order in which they came, but
-// that others may overtake visits that are made again. A task whose number is not above those before it, of the visits
-// that are made again or of all others, came twice, and is passed over.
+// that others may overtake visits that are recomputed. A task whose number is not above those before it, of the visits
+// that are recomputed or of all others, came twice, and is passed over.
 #pragma once
 
 #include <optional>
@@ -78,7 +78,7 @@ class StageDevice {
   pieces::PieceTable& table_;
   pieces::StageWorker worker_;
   Bytes memory_;
-  TaskletId last_, last_again_;        // of visits that are made again
+  TaskletId last_, last_again_;        // of visits that are recomputed
   std::set<TaskletId> added_;          // to sums, in this step
   std::vector<comm::Frame> in_reach_;  // messages that brought places, which keep what they reach
 };

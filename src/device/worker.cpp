@@ -18,10 +18,10 @@ comm::StageErrand errand_of(const Job& job) {
 
 bool gives_way(const Job& job) { return comm::makes_again(errand_of(job)); }
 
-// Parts of a step that others wait for, and that change nothing that a visit is made again from.
+// Parts of a step that others wait for, and that change nothing that a visit is recomputed from.
 bool goes_ahead(const Job& job) {
   const comm::StageErrand errand = errand_of(job);
-  return errand == comm::StageErrand::forward || errand == comm::StageErrand::remake ||
+  return errand == comm::StageErrand::forward || errand == comm::StageErrand::recompute ||
          errand == comm::StageErrand::backward || errand == comm::StageErrand::sum;
 }
 

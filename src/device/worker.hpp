@@ -1,4 +1,4 @@
-// The thread that computes: takes tasks in the order in which they came, but for visits that are made again for
+// The thread that computes: takes tasks in the order in which they came, but for visits that are recomputed for
 // another device, which wait while the step's own do not. Hands back results, and never touches the transport.
 #pragma once
 

@@ -105,7 +105,8 @@ void check_chunk(PairShape shape, std::int64_t t0, std::int64_t rows) {
                 shape.seq);
 }
 
-/// One head's block of query rows on its way back: q, d_o and dq of its rows; adds to dk and dv. `packed.across` has K.
+/// One head's block of query rows in its backward pass: q, d_o and dq of its rows; adds to dk and dv. `packed.across`
+/// has K.
 void block_backward(const Scores& scores, std::int64_t hd, std::int64_t t0, std::int64_t rows, const float* q,
                     const float* d_o, float* dq, float* dk, float* dv, float* probabilities, float* gradients) {
   const std::int64_t keys = t0 + rows;

@@ -45,7 +45,7 @@ Work work_of(const Operation& op) {
     case OpKind::cross_entropy_loss: return {in(0), 4};
     case OpKind::square_norm: return {in(0), 2};
     case OpKind::global_norm: return {static_cast<std::int64_t>(op.in.size()), 1};
-    case OpKind::adamw: return {out(0), 15};  // clip 1, decay 1, moments 7, update 6
+    case OpKind::adamw: return {out(0), kUpdateFlops};
     case OpKind::zero:
     case OpKind::gemm:
     case OpKind::attention_forward:
@@ -54,23 +54,26 @@ Work work_of(const Operation& op) {
   return {0, 0};
 }
 
-double attention_flops(const AttentionShape& shape, double products) {
-  const double pairs = 0.5 * static_cast<double>(shape.seq) * static_cast<double>(shape.seq + 1);
-  return products * 2.0 * static_cast<double>(shape.batch) * static_cast<double>(shape.n_head) *
-         static_cast<double>(shape.head_dim) * pairs;
+Flops attention_flops(const AttentionShape& shape, double products) {
+  return head_flops(shape.head_dim, 0, shape.seq, products) * static_cast<double>(shape.batch * shape.n_head);
 }
 
 std::int64_t element_size(TensorRole role) { return role == TensorRole::scalar ? 8 : kElement; }
 
 }  // namespace
 
+Flops head_flops(std::int64_t head_dim, std::int64_t t0, std::int64_t t1, double products) {
+  const double pairs = 0.5 * static_cast<double>(t1 * (t1 + 1) - t0 * (t0 + 1));
+  return Flops(products * 2.0 * static_cast<double>(head_dim) * pairs);
+}
+
 Flops flops_of(const Operation& op) {
   switch (op.kind) {
     case OpKind::gemm:
       return Flops(2.0 * static_cast<double>(op.instances) * static_cast<double>(op.gemm.m) *
                    static_cast<double>(op.gemm.n) * static_cast<double>(op.gemm.k));
-    case OpKind::attention_forward: return Flops(attention_flops(op.attention, 2));   // Q K^T, P V
-    case OpKind::attention_backward: return Flops(attention_flops(op.attention, 5));  // Q K^T again, dV, dP, dQ, dK
+    case OpKind::attention_forward: return attention_flops(op.attention, kAttentionForward);
+    case OpKind::attention_backward: return attention_flops(op.attention, kAttentionBackward);
     default: break;
   }
   const Work work = work_of(op);

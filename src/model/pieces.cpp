@@ -300,8 +300,7 @@ std::int64_t Piece::vector_elements() const {
 std::int64_t Piece::key_value_columns() const { return 2 * attention.n_kv_head * attention.head_dim; }
 
 Flops Piece::attention_flops(std::int64_t t0, std::int64_t t1, double products) const {
-  const double pairs = 0.5 * static_cast<double>(t1 * (t1 + 1) - t0 * (t0 + 1));
-  return Flops(products * 2.0 * static_cast<double>(attention.n_head * attention.head_dim) * pairs);
+  return head_flops(attention.head_dim, t0, t1, products) * static_cast<double>(attention.n_head);
 }
 
 namespace {

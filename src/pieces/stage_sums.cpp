@@ -130,8 +130,8 @@ StageWorker::Status StageWorker::add_kept(Owner& owner, const Kept& kept, std::i
   return add_regions(owner, operand, sequence, take_away, false);
 }
 
-// Where they were kept from the way forward and back. They were kept as they were made, so others than fp32 are rounded
-// now.
+// Where they were kept from the forward pass and back. They were kept as they were made, so others than fp32 are
+// rounded now.
 StageWorker::Status StageWorker::add_passed(std::int32_t number, Owner& owner, std::int64_t sequence, bool take_away) {
   const auto passed = passed_.find({owner.stage, sequence});
   if (passed == passed_.end() || std::erase(passed->second.owners, number) == 0) return Status::absent;

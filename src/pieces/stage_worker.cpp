@@ -183,8 +183,8 @@ void StageWorker::forget_operands(const Visit& visit, std::int64_t sequence) {
   for (const std::int32_t owner : visit.owners) kept_.erase({owner, sequence});
 }
 
-// Who is begun here again is begun anew. The other way is another visit: X may be here for the way back while another
-// replica's way forward is made good.
+// Who is begun here again is begun anew. The other way is another visit: X may be here for the backward pass while
+// another replica's forward pass is made good.
 void StageWorker::forget(std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence) {
   if (const auto at = visits.find({stage, sequence}); at != visits.end()) {
     forget_operands(at->second, sequence);
@@ -459,8 +459,8 @@ StageWorker::Status StageWorker::part_backward(const Chunk& chunk, const PartOpe
   return Status::ok;
 }
 
-StageWorker::Status StageWorker::remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x,
-                                        std::int32_t for_owner) {
+StageWorker::Status StageWorker::recompute(std::int32_t stage, std::int64_t sequence, std::span<const float> x,
+                                           std::int32_t for_owner) {
   Replica* const replica = replica_of(stage);
   if (replica == nullptr) return Status::absent;
   const std::int64_t width = table_.piece(replica->first).width;

@@ -32,7 +32,7 @@ struct StageWorker::Replica {
   std::vector<std::unique_ptr<ChunkRun>> runs;                 // of each piece
   std::vector<std::vector<Instruction>> forward, keys_values;  // of each piece; of a whole head neither
   bool keeps;
-  bool stateless = true;  // on the way forward: no piece has attention, so chunks do not need those before them
+  bool stateless = true;  // in the forward pass: no piece has attention, so chunks do not need those before them
   bool part = false;      // of the head
   KeptVector<std::int16_t> column_exponents;  // of a part
 
@@ -43,8 +43,8 @@ struct StageWorker::Replica {
 /// A sequence at a stage, one way.
 struct StageWorker::Visit {
   std::vector<SequenceState> states;  // of each piece
-  std::int64_t next = 0;              // the row at which the next chunk begins, or on the way back ends
-  std::vector<KeptVector<float>> x;   // on the way back: what each piece reads, all rows
+  std::int64_t next = 0;              // the row at which the next chunk begins, or in the backward pass ends
+  std::vector<KeptVector<float>> x;   // in the backward pass: what each piece reads, all rows
   std::vector<KeptValues> kept;       // instead, of each piece, where the replica keeps values
   std::vector<std::vector<Instruction>> back;
   std::vector<std::int32_t> owners;  // whose operands are kept on the way

@@ -52,12 +52,12 @@ Volume volume_of(const Work& work, const TaskletPlan& piece) {
   const AttentionShape& shape = work.attention;
   const std::int64_t group = shape.queries_per_pair(), matrix = shape.seq * shape.head_dim * size_of(work.wire);
   const std::int64_t pairs = piece.pairs.count();
-  const double scores = static_cast<double>(shape.seq) * static_cast<double>(shape.seq + 1) / 2;
-  const double forward = static_cast<double>(pairs * group) * 2.0 * 2.0 * static_cast<double>(shape.head_dim) * scores;
-  if (work.kind == WorkKind::attention_forward) {
-    return {Bytes(pairs * (group + 2) * matrix), Bytes(pairs * group * matrix), Flops(forward)};
-  }
-  return {Bytes(pairs * (2 * group + 2) * matrix), Bytes(pairs * (group + 2) * matrix), Flops(forward * 2.5)};
+  const bool forward = work.kind == WorkKind::attention_forward;
+  const Flops flops =
+      model::head_flops(shape.head_dim, 0, shape.seq, forward ? model::kAttentionForward : model::kAttentionBackward) *
+      static_cast<double>(pairs * group);
+  if (forward) return {Bytes(pairs * (group + 2) * matrix), Bytes(pairs * group * matrix), flops};
+  return {Bytes(pairs * (2 * group + 2) * matrix), Bytes(pairs * (group + 2) * matrix), flops};
 }
 
 Volume volume_of(const Work& work) { return volume_of(work, whole_of(work)); }

@@ -11,6 +11,7 @@
 #include "cleave/base/shapes.hpp"
 #include "cleave/base/units.hpp"
 #include "cleave/model/config.hpp"
+#include "cleave/model/graph.hpp"
 
 namespace cleave::rivals {
 
@@ -35,7 +36,7 @@ struct Workload {
   /// What of it must move when a parameter changes its device: all but the gradient.
   [[nodiscard]] std::int64_t moved_bytes() const { return kStateBytes - element; }
   /// FLOP of AdamW per parameter, as model::flops_of counts them.
-  static constexpr double kUpdateFlops = 15;
+  static constexpr double kUpdateFlops = model::kUpdateFlops;
 
   /// Sums over units [first, last).
   [[nodiscard]] std::int64_t parameters(std::size_t first, std::size_t last) const;

@@ -30,7 +30,7 @@ constexpr double kTooLate = 10;
 /// ... or where giving way saves no more than down to this share of its bytes: they are hurried then beside the
 /// critical path.
 constexpr double kWorthwhile = 0.6;
-/// Plans of a shape that all move so many times what is worthwhile are not made again, while what is left of the links
+/// Plans of a shape that all move so many times what is worthwhile are not recomputed, while what is left of the links
 /// differs by no more than the second, and panels by no more than the third: it would come to the same.
 constexpr double kFarTooMuch = 1.2, kSameRates = 1.25, kSamePanels = 1.25;
 

@@ -129,7 +129,7 @@ struct Scheduler::Impl {
     return op.urgency == 0 ? in_hand : in_hand + planning.background().in_hand(piece.device, fleet.now());
   }
 
-  // Sends one piece of `op`: a block of its own, made again for `loss` after so many `losses`, or another copy of
+  // Sends one piece of `op`: a block of its own, recomputed for `loss` after so many `losses`, or another copy of
   // `block`. `kept`: the columns that it uses.
   void submit(OpId op, const plan::TaskletPlan& piece, int loss = -1, std::optional<std::int64_t> block = {},
               TaskletId kept = {}, int losses = 0) {

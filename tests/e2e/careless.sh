@@ -209,9 +209,16 @@ expect_text "a device's name in another encoding" 'command line: fleet\.devices\
 expect_code 0 "a folder in another encoding" "$CLEAVE" train input.yaml --quiet "output.dir=$name"
 cp "$TOP/tests/golden/llama_one.h5" "$name.h5"
 expect_code 0 "a file in another encoding" "$CLEAVE" check "$name.h5" --json names.json
-expect_code 0 "a latency beyond all devices" "$CLEAVE" plan input.yaml --quiet 'fleet.devices.0.latency=1e300 s' \
-  'fleet.devices.1.latency=1e300 s'
-expect_text "a latency beyond all devices" 'step [1-9].*e\+[0-9]+ h'
+expect_code 0 "the longest latency" "$CLEAVE" plan input.yaml --quiet 'fleet.devices.0.latency=1e6 s' 'fleet.devices.1.latency=1e6 s'
+expect_text "the longest latency" 'step [1-9][0-9]+ h'
+for value in fleet.devices.0.latency='1e17 s' fleet.devices.0.jitter='1e300 s' server.compute='1e-12 FLOP/s' \
+  server.memory_bandwidth='1e-30 B/s' server.nic_in='1e-15 B/s' fleet.devices.0.uplink='1e-3 B/s'; do
+  for command in plan simulate; do
+    expect_code 2 "$command with $value" "$CLEAVE" "$command" input.yaml --quiet "$value"
+    expect_text "$command with $value" 'is too (large|small) \(at (most 1000000 s|least 1 kFLOP/s|least 1 B/s)\)'
+  done
+done
+expect_code 0 "other heads than the preset's" "$CLEAVE" plan input.yaml --quiet 'model={preset: gpt2-124m, n_head: 6, seq_len: 64}' train.batch=1
 
 # What to go on from, given twice, or not to be written in the model's characters.
 expect_code 2 "two prompts" "$CLEAVE" generate run/checkpoint-4.h5 --prompt a --prompt-tokens 1,2

@@ -204,7 +204,7 @@ void expect_only_the_liar_accused(const Setting& s) {
   EXPECT_GT(found, 0);
 }
 
-// The step's answers are made again once its gradients are put together: shares of dX that parts of a head returned
+// The step's answers are recomputed once its gradients are put together: shares of dX that parts of a head returned
 // have been added up and given up by then.
 TEST(ChangedAnswers, PartsOfAHeadAreNotAccusedOfWhatAnotherSent) {
   Setting s = in_parts(with_vocabulary(), alike_devices(14), 2);

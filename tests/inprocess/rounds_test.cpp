@@ -61,7 +61,7 @@ TEST(Rounds, DevicesThatComeAndGoLeaveNoTrace) {
   }
 }
 
-// Visits and sums made again by second devices, and checked by the server.
+// Visits and sums recomputed by second devices, and checked by the server.
 TEST(Rounds, AreVerified) {
   for (const Mode mode : {Mode::quorum, Mode::audit}) {
     Setting s = in_rounds(deep_setting(), alike_devices(6), 2, 1.5);

@@ -28,7 +28,7 @@ TEST(StageFaults, DevicesThatComeAndGoLeaveNoTrace) {
 }
 
 // Devices that are left have no room for all stages and all sums at once: sums wait until sequences have passed.
-// Nothing waits for a norm of all gradients then: parameters must not change while sums may still be made again.
+// Nothing waits for a norm of all gradients then: parameters must not change while sums may still be recomputed.
 TEST(StageFaults, WithoutClippingNeither) {
   Setting plain;
   plain.batch = 3;

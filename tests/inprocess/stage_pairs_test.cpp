@@ -95,7 +95,7 @@ TEST(StagePairs, TakeTheTimeOfTheSimulator) {
 
 class StageLies : public ::testing::TestWithParam<InjectedFaultKind> {};
 
-// With everything made again nothing false stands, whatever the lie and however rare. The two liars are of one group:
+// With everything recomputed nothing false stands, whatever the lie and however rare. The two liars are of one group:
 // of a pair, both could tell the same lie.
 TEST_P(StageLies, NothingFalseStandsWhereEverythingIsMadeAgain) {
   std::int64_t found = 0;

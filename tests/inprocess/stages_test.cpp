@@ -78,7 +78,7 @@ TEST(Stages, JitterLeavesNoTrace) {
   }
 }
 
-// A stage that is far quicker than the one below it returns a chunk before the next one has come: what a way back
+// A stage that is far quicker than the one below it returns a chunk before the next one has come: what a backward pass
 // begins with is sent when all of it is there. (With fp32 these devices keep it; with 16 bits they do not.)
 TEST(Stages, AQuickStageAboveASlowOne) {
   Setting plain = small_setting();

@@ -48,7 +48,7 @@ for flag, name in zip(flags, of):
     if resource > 2:
         check(work == 0, f"the server's span {name} has an errand")
         continue
-    words = {1: ("forward", "backward", "operands made again", "chunk made again"), 2: ("weights",), 3: ("summing", "sums")}[work]
+    words = {1: ("forward", "backward", "recomputation", "chunk again"), 2: ("weights",), 3: ("summing", "sums")}[work]
     what, stage = names[name].split(", stage ")
     check(what in words and int(stage) < len(layout["stages"]), f"'{names[name]}' has flags {flag}")
 check({flag >> 5 for flag in flags} >= {1, 2, 3}, "not every kind of work is kept")

@@ -3,7 +3,7 @@
 //   simulate FIRST COUNT [SECONDS [tiles | sample | quorum | stages]]   stories FIRST, FIRST + 1, ...; with `sample`
 //   the server checks half of the blocks only, and a step must have the honest bits where everybody who lied in it was
 //   found out before it ended; with `quorum` a second device computes each block, too; with `stages` steps are laid out
-//   in stages, and everything is made again by a second device or by the server
+//   in stages, and everything is recomputed by a second device or by the server
 //
 // A story that ends badly is told again with less and less in it and printed; the exit code is then 1. It is told twice
 // to see that it always ends alike.
@@ -98,7 +98,7 @@ int run(std::uint64_t first, std::uint64_t count, double seconds, const Sort& so
   }
   const bool watched = sort.name == "stages" || sort.name == "quorum";
   if (watched) {
-    std::printf("%s: %lld answers made again by a second device, %lld steps run again\n", sort.name.data(),
+    std::printf("%s: %lld answers recomputed by a second device, %lld steps run again\n", sort.name.data(),
                 static_cast<long long>(witnesses), static_cast<long long>(recomputed));
   }
   // Stories in which nothing goes wrong test nothing.

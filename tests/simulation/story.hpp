@@ -108,7 +108,7 @@ inline Story draw_paired_story(std::uint64_t seed) {
   return story;
 }
 
-/// The same where the step is laid out in stages: whatever is returned is made again by the server or a second device.
+/// The same where the step is laid out in stages: whatever is returned is recomputed by the server or a second device.
 inline Story draw_staged_story(std::uint64_t seed) {
   Story story = draw_story(seed);
   const Random random(seed, Purpose::test, 79);

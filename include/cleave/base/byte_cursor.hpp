@@ -81,12 +81,6 @@ class ByteReader {
     from_ = from_.subspan(count * sizeof(T));
     return {first, count};
   }
-  /// All that is left, as a view. Fails where it is no whole number of values. Requires: as view().
-  template <class T>
-  std::span<const T> rest_view() {
-    if (from_.size() % sizeof(T) != 0) fail();
-    return view<T>(from_.size() / sizeof(T));
-  }
   /// All that is left, copied. Fails where it is no whole number of values.
   template <class T>
   std::vector<T> rest() {

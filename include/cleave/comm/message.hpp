@@ -50,12 +50,12 @@ enum class StageErrand : std::uint8_t {
   begin = 1,      ///< a step begins: what is held of an earlier one is forgotten; never answered
   hold = 2,       ///< memory is kept, and with a payload weights come, of a stage or of slices of one; never answered
   forward = 3,    ///< one chunk through a stage
-  remake = 4,     ///< what of a sequence's forward pass its way back needs
+  recompute = 4,  ///< what of a sequence's forward pass its backward pass needs
   backward = 5,   ///< one chunk back
   sum = 6,        ///< a sequence is added to the sums of an owner's slices
   take_away = 7,  ///< or taken away again; never answered
   send_sums = 8,  ///< sums, or gradients that are made of them, are returned
-  /// A whole visit of a sequence to a stage is made again, and a digest of its answers, one after another, returned:
+  /// A whole visit of a sequence to a stage is recomputed, and a digest of its answers, one after another, returned:
   /// `rows` are the sequence's, `row` those of an answer, but for the last.
   witness_forward = 9,
   witness_backward = 10,

@@ -162,6 +162,15 @@ struct StepGraph {
 /// Multiplications and additions of an operation: 2mnk for a GEMM; causal pairs only for attention, two products
 /// forward and five backward; a fixed count per element for server kernels (src/model/cost.cpp has the table).
 [[nodiscard]] Flops flops_of(const Operation& operation);
+/// FLOP of causal attention of one head for query rows [t0, t1) of a sequence; row t sees t + 1 keys.
+///   products x 2 hd x sum over t in [t0, t1) of (t + 1)
+/// `products`: matrix products that are counted, kAttentionForward or kAttentionBackward. Example: hd = 64, rows 0 and
+/// 1, forward: 2 x 2 x 64 x (1 + 2) = 768.
+[[nodiscard]] Flops head_flops(std::int64_t head_dim, std::int64_t t0, std::int64_t t1, double products);
+inline constexpr double kAttentionForward = 2;   ///< Q K^T, P V
+inline constexpr double kAttentionBackward = 5;  ///< Q K^T again, dV, dP, dQ, dK
+/// Of AdamW for a parameter: clip 1, decay 1, moments 7, update 6.
+inline constexpr std::int64_t kUpdateFlops = 15;
 /// Memory traffic of a server kernel: every input view read once, every output view written once, and read first where
 /// the kernel adds to it. Tables of embeddings count the rows of the batch only; AdamW counts its two moments.
 [[nodiscard]] Bytes traffic_of(const Operation& operation);

@@ -69,8 +69,8 @@ struct Piece {
   [[nodiscard]] std::int64_t weight_elements() const;    ///< weights of products, without biases
   [[nodiscard]] std::int64_t vector_elements() const;    ///< biases and norms
   [[nodiscard]] std::int64_t key_value_columns() const;  ///< of K and V together; 0 without attention
-  /// FLOP of causal attention for query rows [t0, t1) of one sequence. `products`: matrix products that are counted, 2
-  /// forward and 5 backward (flops_of()). 0 without attention.
+  /// FLOP of causal attention for query rows [t0, t1) of one sequence. `products` as head_flops() has it, or both
+  /// passes' together. 0 without attention.
   [[nodiscard]] Flops attention_flops(std::int64_t t0, std::int64_t t1, double products) const;
 };
 

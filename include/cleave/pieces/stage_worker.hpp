@@ -51,15 +51,15 @@ class StageWorker {
 
   /// Where a replica has the values of the forward pass from when it runs the backward pass.
   enum class Replay : std::uint8_t {
-    remade,  ///< recomputed: remake() opens the backward pass
-    kept,    ///< kept from forward() until the sequence is summed, with weights packed once for all chunks; remake()
-             ///< serves sequences that went forward elsewhere
+    recomputed,  ///< recomputed: recompute() opens the backward pass
+    kept,  ///< kept from forward() until the sequence is summed, with weights packed once for all chunks; recompute()
+           ///< serves sequences that went forward elsewhere
   };
   /// Makes the device a replica of stage number `stage`, pieces [first, end). `weights`: parameters_of_stage() in the
   /// order of their ids, each in type sent_as(); for a part of the head, then the norm exponents of the weight's
   /// columns over the whole vocabulary, 2 bytes each. Their size is bytes_of_stage(). Returns: ok or malformed.
   Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, std::span<const std::byte> weights,
-                    Replay replay = Replay::remade);
+                    Replay replay = Replay::recomputed);
   /// The same with weights that are read in place. Requires: fp32 on the wire; no part of the head; the weights stay
   /// there unchanged until the stage is held anew or dropped, or the worker is cleared.
   Status hold_stage(std::int32_t stage, std::int64_t first, std::int64_t end, Parameters weights, Replay replay);
@@ -118,18 +118,18 @@ class StageWorker {
   };
   /// Backward pass of a chunk at a part of the head: its partial sums of the gradient of the last norm's output,
   /// sums[rows x width] of partial_sum_type(wire); empty where nobody wants them. Chunks come from the last to the
-  /// first, after remake().
+  /// first, after recompute().
   Status part_backward(const Chunk& chunk, const PartOperands& rows, std::span<std::byte> sums);
   /// The device is a replica of the stage, and the stage is a part of the head.
   [[nodiscard]] bool is_part(std::int32_t stage) const;
   /// Opens the backward pass of a sequence with recomputation: X of all rows within the stage, and keys and values.
   /// x: [seq x width]. `for_owner`: as head(). Not for a whole head.
-  Status remake(std::int32_t stage, std::int64_t sequence, std::span<const float> x,
-                std::int32_t for_owner = kForAllOwners);
+  Status recompute(std::int32_t stage, std::int64_t sequence, std::span<const float> x,
+                   std::int32_t for_owner = kForAllOwners);
   /// Backward pass of a chunk: dX from dY. dy, dx: [rows x width]; dx may be empty. Chunks come from the last to the
-  /// first, of a sequence that was opened by remake(), or whose values forward() has kept. norms: with the chunk of row
-  /// 0, [norms_of()] or empty: the sequence's gradients of norms; otherwise empty. `for_owner`: as head(); read with
-  /// the first call for a sequence whose values were kept.
+  /// first, of a sequence that was opened by recompute(), or whose values forward() has kept. norms: with the chunk of
+  /// row 0, [norms_of()] or empty: the sequence's gradients of norms; otherwise empty. `for_owner`: as head(); read
+  /// with the first call for a sequence whose values were kept.
   Status backward(const Chunk& chunk, std::span<const float> dy, std::span<float> dx, std::span<float> norms,
                   std::int32_t for_owner = kForAllOwners);
 
@@ -186,7 +186,7 @@ class StageWorker {
   void forget_operands(const Visit& visit, std::int64_t sequence);
   void forget(std::map<OfSequence, Visit>& visits, std::int32_t stage, std::int64_t sequence);
   Visit& open_forward(Replica& replica, const Chunk& chunk, bool keeps);
-  // `of_kept`: with the values that its way forward has left.
+  // `of_kept`: with the values that its forward pass has left.
   void open_back(Replica& replica, Visit& visit, std::int32_t stage, std::int64_t sequence, bool of_kept,
                  std::int32_t for_owner);
   // A sequence that is through: its operands wait for owners' sums.
@@ -220,9 +220,9 @@ class StageWorker {
   std::map<std::int32_t, std::unique_ptr<Replica>> replicas_;  // by stage
   std::map<std::int32_t, std::unique_ptr<Owner>> owners_;
   std::map<OfSequence, Visit> forward_, backward_;
-  std::map<OfSequence, Visit> waiting_;  // with kept values, before their way back
+  std::map<OfSequence, Visit> waiting_;  // with kept values, before their backward pass
   std::map<OfSequence, Passed> passed_;  // and until they are summed
-  std::map<OfSequence, Kept> kept_;      // operands of owners' sums, of sequences that were remade
+  std::map<OfSequence, Kept> kept_;      // operands of owners' sums, of sequences that were recomputed
   bool sums_late_ = false;
 };
 

@@ -60,7 +60,7 @@ class StageCost {
   /// Bytes of so many rows of the residual stream, or of its gradient, as they travel.
   [[nodiscard]] Bytes boundary(std::int64_t rows) const { return Bytes(rows * row_); }
   /// Bytes of so many rows: operands (down) and results (up) of the forward pass, and of the backward pass, where X
-  /// comes besides (remake()) unless it was kept. Without the gradients of norms.
+  /// comes besides (recompute()) unless it was kept. Without the gradients of norms.
   [[nodiscard]] Bytes forward_operand(std::int64_t rows) const {
     return boundary(rows) + Bytes(has_logits() ? kHeadRowDown * rows : 0);
   }
@@ -93,12 +93,12 @@ class StageCost {
   [[nodiscard]] Flops forward(std::int64_t t0, std::int64_t t1) const;
   /// FLOP of the recomputation before the backward pass of a sequence can begin, for rows [t0, t1): the boundaries
   /// within the stage, keys and values.
-  [[nodiscard]] Flops remake(std::int64_t t0, std::int64_t t1) const;
+  [[nodiscard]] Flops recompute(std::int64_t t0, std::int64_t t1) const;
   /// FLOP of the backward pass of rows [t0, t1), dX from dY, with recomputation of the values within each piece.
   [[nodiscard]] Flops backward(std::int64_t t0, std::int64_t t1) const;
   /// FLOP of a sequence's whole backward pass, `rows` being its tokens: of a kept sequence, or with recomputation.
   [[nodiscard]] Flops way_back(std::int64_t rows, bool kept) const {
-    return kept ? backward_of_kept(0, rows) : remake(0, rows) + backward(0, rows);
+    return kept ? backward_of_kept(0, rows) : recompute(0, rows) + backward(0, rows);
   }
   /// FLOP of the backward pass of rows [t0, t1) of a kept sequence.
   [[nodiscard]] Flops backward_of_kept(std::int64_t t0, std::int64_t t1) const;

@@ -32,7 +32,7 @@ enum class Errand : std::uint8_t {
   none,
   weights,       ///< a load: reserves memory for a stage or a slice, and brings its weights
   forward,       ///< forward pass of a chunk through a stage
-  remake,        ///< recomputation of a sequence's forward values, before its backward pass
+  recompute,     ///< recomputation of a sequence's forward values, before its backward pass
   backward,      ///< backward pass of a chunk through a stage
   replay,        ///< a chunk again whose result is at the server already: later chunks need its keys and values
   sum,           ///< an owner adds a sequence to its sums
@@ -45,7 +45,7 @@ enum class Errand : std::uint8_t {
 /// not use keep their defaults.
 struct StageItem {
   /// weights, sum, send_sums, witness_sums: number of the owner among the step's owners; -1: the tasklet is a
-  /// replica's. forward at a whole head, remake, backward: the owner for whose sums the device keeps operands,
+  /// replica's. forward at a whole head, recompute, backward: the owner for whose sums the device keeps operands,
   /// kForAllOwners or kForNoOwner.
   std::int32_t owner = -1;
   std::int64_t sequence = 0;       ///< number of the sequence in the batch

@@ -23,9 +23,9 @@ struct LayoutChoice {
 
 /// Decides what `spec.layout` leaves open. Both layouts are forecast. Candidates in stages are rehearsed where
 /// forecasts do not settle it, as in fleets of up to plan::kSmallFleet devices: one step of each is simulated without
-/// churn and with the mean of the jitter, and the quickest wins. Stages win without further work where their forecast, with a margin, is
-/// below tile_estimate(); otherwise every candidate in tiles is rehearsed too. Pure. Errors: InputError where stages
-/// are asked for and do not fit.
+/// churn and with the mean of the jitter, and the quickest wins. Stages win without further work where their forecast,
+/// with a margin, is below tile_estimate(); otherwise every candidate in tiles is rehearsed too. Pure. Errors:
+/// InputError where stages are asked for and do not fit.
 [[nodiscard]] LayoutChoice choose_layout(const StepSpec& spec);
 
 /// Rehearses the candidates in tiles and returns the quickest; none where all take longer than `limit`. A rehearsal

@@ -32,12 +32,12 @@ const char* errand_name(sched::Errand errand) {
     case sched::Errand::none: return "";
     case sched::Errand::weights: return "weights";
     case sched::Errand::forward: return "forward";
-    case sched::Errand::remake: return "operands made again";
+    case sched::Errand::recompute: return "recomputation";
     case sched::Errand::backward: return "backward";
-    case sched::Errand::replay: return "chunk made again";
+    case sched::Errand::replay: return "chunk again";
     case sched::Errand::sum: return "summing";
     case sched::Errand::send_sums: return "sums";
-    case sched::Errand::witness: return "visit made again";
+    case sched::Errand::witness: return "visit recomputed";
     case sched::Errand::witness_sums: return "digest of sums";
   }
   return "";

@@ -25,7 +25,10 @@ class Floor {
       for (const model::SlicedTensor& tensor : piece.tensors)
         trained += tensor.trained && !tensor.vector ? static_cast<double>(tensor.elements()) : 0;
       trained_ += trained;
-      const double attention = piece.attention_flops(0, work.seq, piece.backward ? 7 : 2).value();
+      const double attention =
+          piece
+              .attention_flops(0, work.seq, model::kAttentionForward + (piece.backward ? model::kAttentionBackward : 0))
+              .value();
       flops_ +=
           static_cast<double>(work.batch) * attention + tokens_ * 2 * (weights * (piece.backward ? 2 : 1) + trained);
       if (piece.kind == model::PieceKind::head) continue;

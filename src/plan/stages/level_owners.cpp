@@ -199,11 +199,11 @@ class Owners {
     const double opened = std::max(load.opened, course_.opened[s]);
     const double read =
         std::max(std::max(load.passed, course_.passed[s]), opened + kDown * (load.busy.down + reads.down));
-    const double left = by - load.up, remade = opened + kCompute * (load.busy.compute + reads.compute);
-    if (left <= std::max(read, remade)) return 0;
+    const double left = by - load.up, recomputed = opened + kCompute * (load.busy.compute + reads.compute);
+    if (left <= std::max(read, recomputed)) return 0;
     const double sending = costs_.sent(s) * kSumHeader / problem_.up[device],
                  summing = kCompute * costs_.summing(s, device, replica, gradient.of_batch);
-    return std::min({1.0, held, (left - read) / sending, (left - remade) / (summing + sending)});
+    return std::min({1.0, held, (left - read) / sending, (left - recomputed) / (summing + sending)});
   }
 
   struct Able {

@@ -46,7 +46,7 @@ class OwnerCosts {
   [[nodiscard]] Busy reading(std::size_t s, std::size_t device, bool replica, double of_batch) const {
     const double read = static_cast<double>(work_.batch) * of_batch * (1 - own(s, device, replica, of_batch));
     return {read * figures_[s]->operands / problem_.down[device] + loading(s, device, replica),
-            read * figures_[s]->remade / problem_.flops[device]};
+            read * figures_[s]->recomputed / problem_.flops[device]};
   }
   /// Seconds of the device's processor for summing a whole gradient. A share of it takes that share of the time.
   [[nodiscard]] double summing(std::size_t s, std::size_t device, bool replica, double of_batch) const {

@@ -21,20 +21,22 @@ constexpr double kBackwardSlope = 0.12;  // share of the horizon by which the hi
 
 struct OwnerCandidate {
   std::size_t device = 0;
-  double most = 0;     // share of the gradient that its memory holds
-  double ready = 0;    // when it has read its operands, and may send at the earliest
-  double remade = 0;   // when its processor has done the recomputation, which does not depend on the share
-  double summing = 0;  // seconds of its processor for the sums of a whole gradient
-  double sending = 0;  // seconds of its uplink for a whole gradient
+  double most = 0;        // share of the gradient that its memory holds
+  double ready = 0;       // when it has read its operands, and may send at the earliest
+  double recomputed = 0;  // when its processor has done the recomputation, which does not depend on the share
+  double summing = 0;     // seconds of its processor for the sums of a whole gradient
+  double sending = 0;     // seconds of its uplink for a whole gradient
   bool replica = false;
 
-  [[nodiscard]] double begins() const { return std::max(ready, remade); }
+  [[nodiscard]] double begins() const { return std::max(ready, recomputed); }
   // The share that it can have summed and sent at a time.
   [[nodiscard]] double share_at(double at) const {
-    return std::max(0.0, std::min({most, (at - ready) / sending, (at - remade) / (summing + sending)}));
+    return std::max(0.0, std::min({most, (at - ready) / sending, (at - recomputed) / (summing + sending)}));
   }
   // When it has sent as much as its memory holds.
-  [[nodiscard]] double full_at() const { return std::max(ready + most * sending, remade + most * (summing + sending)); }
+  [[nodiscard]] double full_at() const {
+    return std::max(ready + most * sending, recomputed + most * (summing + sending));
+  }
 };
 
 // The gradient of a stage that one owner group sums.

@@ -42,10 +42,10 @@ void add_summing(const StageWork& work, const StageCost& stage, std::int64_t chu
     if (!(share > 0)) continue;
     const double half = cost_of_share(work, stage, chunk, at + share / 4, at + 3 * share / 4).alone.value(),
                  all = cost_of_share(work, stage, chunk, at, at + share).alone.value();
-    const double remade = std::max(0.0, 2 * half - all);
-    of.pieces.push_back({share, remade});
-    of.remade += share * remade;
-    of.summed += all - remade;
+    const double recomputed = std::max(0.0, 2 * half - all);
+    of.pieces.push_back({share, recomputed});
+    of.recomputed += share * recomputed;
+    of.summed += all - recomputed;
     at += share;
   }
 }

@@ -21,8 +21,8 @@ struct OwnerBytes {
 
 /// A piece of a run.
 struct PieceFigures {
-  double share = 0;   ///< of the run's gradient
-  double remade = 0;  ///< FLOP of recomputation for a sequence, for any part of the piece's gradient
+  double share = 0;       ///< of the run's gradient
+  double recomputed = 0;  ///< FLOP of recomputation for a sequence, for any part of the piece's gradient
 };
 
 /// Figures of a run as a stage. Bytes and FLOP; "of a sequence" where it says so.
@@ -35,7 +35,7 @@ struct RunFigures {
   double operands = 0;  ///< bytes of a sequence that an owner did not run
   /// FLOP of such a sequence, on average over slices that lie within one piece: recomputation, and sums of the whole
   /// gradient; and FLOP of the sums of a sequence that the owner ran.
-  double remade = 0, summed = 0, summed_beside = 0;
+  double recomputed = 0, summed = 0, summed_beside = 0;
   double loaded = 0;       ///< bytes of weights that a typical slice needs
   double weights = 0;      ///< bytes of its weights
   bool several = false;    ///< it has more than one piece: any slice may need all of its weights

@@ -41,8 +41,8 @@ struct Part {
 
 // Neighbouring pieces of a stage, and the owners that sum their gradient.
 struct Run {
-  double wanted = 0;  // share of the stage's gradient
-  double remade = 0;  // FLOP of recomputation of a sequence, for any part of that gradient
+  double wanted = 0;      // share of the stage's gradient
+  double recomputed = 0;  // FLOP of recomputation of a sequence, for any part of that gradient
   std::vector<Part> parts;
 };
 
@@ -56,7 +56,7 @@ bool fill(std::span<const Part> parts, double wanted) {
 
 // Chooses the subset of the parts, some but not all of them, that fills the run and whose slowest part is done first,
 // the other parts being used above the run; nothing chosen where no subset fills it.
-std::vector<bool> choose_of_few(const std::vector<Part>& parts, const Run& run, double remade_above) {
+std::vector<bool> choose_of_few(const std::vector<Part>& parts, const Run& run, double recomputed_above) {
   unsigned best = 0;
   double least = 0;
   for (unsigned subset = 1; subset + 1 < 1U << parts.size(); ++subset) {
@@ -64,7 +64,7 @@ std::vector<bool> choose_of_few(const std::vector<Part>& parts, const Run& run, 
     for (std::size_t k = 0; k < parts.size(); ++k) {
       const bool in = (subset >> k & 1U) != 0;
       sum += in ? parts[k].share : 0;
-      latest = std::max(latest, parts[k].pace * (in ? run.remade : remade_above));
+      latest = std::max(latest, parts[k].pace * (in ? run.recomputed : recomputed_above));
     }
     if (std::abs(sum - run.wanted) > kStretched * run.wanted || (best != 0 && latest >= least)) continue;
     least = latest;
@@ -88,15 +88,15 @@ std::vector<bool> choose_of_many(const std::vector<Part>& parts, const Run& run)
 }
 
 // Moves the parts for the run to the front and returns their number. They may not fill the run.
-std::size_t choose(std::vector<Part>& parts, const Run& run, double remade_above) {
+std::size_t choose(std::vector<Part>& parts, const Run& run, double recomputed_above) {
   std::vector<bool> chosen;
   if (parts.size() <= kAllSubsets) {
     std::ranges::stable_sort(parts, std::greater<>{}, &Part::share);
-    chosen = choose_of_few(parts, run, remade_above);
+    chosen = choose_of_few(parts, run, recomputed_above);
   } else {
     // The quickest processors take the pieces with most recomputation.
     std::ranges::stable_sort(parts, {}, &Part::pace);
-    if (run.remade < remade_above) std::ranges::reverse(parts);
+    if (run.recomputed < recomputed_above) std::ranges::reverse(parts);
     chosen = choose_of_many(parts, run);
   }
   std::vector<Part> front, rest;
@@ -114,11 +114,11 @@ std::optional<std::vector<Part>> along_pieces(const std::vector<Run>& pieces, st
   Run run;
   for (std::size_t i = 0; i + 1 < pieces.size() && left.size() > 1; ++i) {
     run.wanted += pieces[i].wanted;
-    run.remade = std::max(run.remade, pieces[i].remade);
+    run.recomputed = std::max(run.recomputed, pieces[i].recomputed);
     double above = 0, of_above = 0;
     for (std::size_t k = i + 1; k < pieces.size(); ++k) {
       above += pieces[k].wanted;
-      of_above += pieces[k].wanted * pieces[k].remade;
+      of_above += pieces[k].wanted * pieces[k].recomputed;
     }
     const auto count = static_cast<std::ptrdiff_t>(choose(left, run, of_above / above));
     if (!fill(std::span(left).first(static_cast<std::size_t>(count)), run.wanted)) continue;
@@ -225,7 +225,7 @@ class Slicer {
     const StageCost& stage = layout_.stages[gradient.front().owned->stage].cost;
     std::vector<Run> pieces;
     for (const PieceFigures& piece : problem_.book->figures(stage, layout_.settings.chunk).pieces)
-      pieces.push_back({piece.share, piece.remade, {}});
+      pieces.push_back({piece.share, piece.recomputed, {}});
     if (pieces.size() < 2) return;
     const std::optional<std::vector<Part>> parts = along_pieces(pieces, gradient);
     if (!parts) return;

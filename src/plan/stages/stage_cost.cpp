@@ -152,20 +152,21 @@ Flops StageCost::forward(std::int64_t t0, std::int64_t t1) const {
   double sum = 0;
   for (std::int64_t i = first_; i < end_; ++i) {
     const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
-    sum += piece.forward * static_cast<double>(t1 - t0) + piece.attention_flops(t0, t1, 2).value();
+    sum +=
+        piece.forward * static_cast<double>(t1 - t0) + piece.attention_flops(t0, t1, model::kAttentionForward).value();
     if (head_ && backward_) sum += piece.input_gradient * static_cast<double>(t1 - t0);
   }
   return Flops(sum);
 }
 
-Flops StageCost::remake(std::int64_t t0, std::int64_t t1) const {
+Flops StageCost::recompute(std::int64_t t0, std::int64_t t1) const {
   double sum = 0;
   for (std::int64_t i = first_; i < end_; ++i) {
     const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
     const bool last = i + 1 == end_;
     if (piece.is_part()) continue;  // its X comes again, and its norm is recomputed chunk by chunk
     sum += (last ? piece.keys_values : piece.forward) * static_cast<double>(t1 - t0);
-    if (!last) sum += piece.attention_flops(t0, t1, 2).value();
+    if (!last) sum += piece.attention_flops(t0, t1, model::kAttentionForward).value();
   }
   return Flops(sum);
 }
@@ -175,7 +176,7 @@ Flops StageCost::backward(std::int64_t t0, std::int64_t t1) const {
   for (std::int64_t i = first_; i < end_; ++i) {
     const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
     sum += (piece.forward + piece.input_gradient - piece.keys_values) * static_cast<double>(t1 - t0) +
-           piece.attention_flops(t0, t1, 7).value();
+           piece.attention_flops(t0, t1, model::kAttentionForward + model::kAttentionBackward).value();
   }
   return Flops(sum);
 }
@@ -184,7 +185,8 @@ Flops StageCost::backward_of_kept(std::int64_t t0, std::int64_t t1) const {
   double sum = 0;
   for (std::int64_t i = first_; i < end_; ++i) {
     const model::Piece& piece = (*pieces_)[static_cast<std::size_t>(i)];
-    sum += piece.input_gradient * static_cast<double>(t1 - t0) + piece.attention_flops(t0, t1, 5).value();
+    sum += piece.input_gradient * static_cast<double>(t1 - t0) +
+           piece.attention_flops(t0, t1, model::kAttentionBackward).value();
   }
   return Flops(sum);
 }
@@ -226,8 +228,8 @@ OwnerCost owner_cost(const StageWork& work, const StageCost& stage, std::span<co
     const double forward = whole_forward || whole_backward ? 1 : share, backward = whole_backward ? 1 : share;
     const double attention_share = whole_forward || whole_backward ? 1 : heads;
     alone += seq * (piece.forward * forward + piece.input_gradient * backward) +
-             attention_share * piece.attention_flops(0, work.seq, 2).value() +
-             (whole_backward ? 1 : heads) * piece.attention_flops(0, work.seq, 5).value();
+             attention_share * piece.attention_flops(0, work.seq, model::kAttentionForward).value() +
+             (whole_backward ? 1 : heads) * piece.attention_flops(0, work.seq, model::kAttentionBackward).value();
     alone += seq * piece.weight_gradient * share;
     beside += seq * piece.weight_gradient * share;
     cost.elements += trained_elements(piece) * share;

@@ -76,7 +76,7 @@ void Candidates::add_visits(std::vector<Candidate>& all, std::int32_t r, double 
       cost.forward_result(run_.work.seq) + (run_.passed_twice(r) ? cost.backward_result(run_.work.seq) : Bytes(0));
   const double visits = left_up / static_cast<double>(of_visit.value());
   const Flops visit_flops =
-      cost.forward(0, run_.work.seq) + cost.remake(0, run_.work.seq) + cost.backward(0, run_.work.seq);
+      cost.forward(0, run_.work.seq) + cost.recompute(0, run_.work.seq) + cost.backward(0, run_.work.seq);
   for (const Host& host : run_.at(r).hosts) {
     Candidate& of = of_device(all, host.device);
     const auto [forward_slots, backward_slots] = run_.lendable(host);

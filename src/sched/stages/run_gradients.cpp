@@ -97,15 +97,15 @@ std::int64_t StageRun::turn_again(std::int32_t index, std::int64_t q) const {
 }
 
 void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again) {
-  Flops remade{0}, flops{0};
+  Flops recomputed{0}, flops{0};
   Bytes operands;
   for (const std::int32_t index : all) {
     const OwnerState& of = owner[static_cast<std::size_t>(index)];
-    remade = std::max(remade, of.cost.alone - of.cost.beside);
+    recomputed = std::max(recomputed, of.cost.alone - of.cost.beside);
     flops = flops + of.cost.beside;
     operands = of.cost.operands;
   }
-  flops = flops + remade;
+  flops = flops + recomputed;
   operands += Bytes(kOwnerNumber * (std::ssize(all) - 1));
   plan::PanelRun run;
   run.panels = std::min(chunks, kOperandPanels);

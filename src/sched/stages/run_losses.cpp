@@ -196,7 +196,7 @@ void Recovery::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
     back.again = std::max(back.again, back.sent);
     back.loss = run_.losses.of(s);
     back.sent = 0;
-    if (kept && forth.done < run_.chunks) {  // it goes where its way forward will have left what it makes
+    if (kept && forth.done < run_.chunks) {  // it goes where its forward pass will have left what it makes
       back.wanted = false;
     } else if (run_.place_visit(back, s, &Host::backward_slots)) {
       run_.open_backward(q, s);

@@ -1,7 +1,7 @@
 // Recovery: work of lost devices is given to others.
 //
 // The server keeps every boundary, so nothing on a device is the only copy (docs/stage_layouts.md, "Losses"). Sequences
-// go to other replicas, a stage that lacks uplink gets helpers, and sums are made again by stand-ins. What finds no
+// go to other replicas, a stage that lacks uplink gets helpers, and sums are recomputed by stand-ins. What finds no
 // room waits, and is tried again.
 #pragma once
 

@@ -82,7 +82,7 @@ void Progress::rehearse() {
 void Progress::chunk_done() {
   ++course_.chunks;
   const std::int64_t back = run_.passed_twice(run_.top()) ? run_.top() + 1 - run_.lowest
-                                                          : run_.top() - run_.lowest;  // stages with a way back
+                                                          : run_.top() - run_.lowest;  // stages with a backward pass
   const std::int64_t all = (run_.top() + 1 + back) * run_.batch * run_.chunks;
   while (std::ssize(course_.pace) * all <= kMarks * course_.chunks) course_.pace.push_back(now());
 }

@@ -1,8 +1,8 @@
 // Rounds of stages (plan::StagePlan). A step has phases, in each of which the stages of one round are open. First all
 // sequences go forward through the rounds, from the lowest to the highest. The highest round is passed backward too, in
 // the same phase; then the others are, from high to low, in a phase each. With three rounds: phases 0, 1, 2, 3, 4 have
-// rounds 0, 1, 2, 1, 0. Boundaries are at the server, and a backward pass remakes the values that it needs, so nothing
-// stays on devices from one phase to the next.
+// rounds 0, 1, 2, 1, 0. Boundaries are at the server, and a backward pass recomputes the values that it needs, so
+// nothing stays on devices from one phase to the next.
 #include <algorithm>
 
 #include "stages/stage_run.hpp"

@@ -51,7 +51,7 @@ void StageRun::take_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots, 
 
 bool StageRun::keeps_values(std::int32_t s) { return std::ranges::any_of(at(s).hosts, &Host::keeps); }
 
-// Where a sequence leaves the values of its way forward, which may not have ended.
+// Where a sequence leaves the values of its forward pass, which may not have ended.
 Host* StageRun::keeper(std::int64_t q, std::int32_t s) {
   const Visit& forth = visit(forward, s, q);
   if (!forth.kept) return nullptr;
@@ -173,9 +173,9 @@ void StageRun::forward_done(const Purpose& purpose) {
   if (s < head) {
     // Parts of the head lie beside each other.
     for (std::int32_t next = s + 1; next <= (s + 1 < head ? s + 1 : top()); ++next) arrive_forward(q, next);
-    // A way back begins with all of X: below the head it may be there before the last chunk has passed, unless the
+    // A backward pass begins with all of X: below the head it may be there before the last chunk has passed, unless the
     // stage is quicker than the one below it. Where values may be kept, it must be known where they are: should this
-    // way forward begin again, another replica may keep them.
+    // forward pass begin again, another replica may keep them.
     const bool known = of.done == chunks || of.kept || !keeps_values(s);
     if (s + 1 == head && of.done >= chunks - 1 && of.arrived == chunks && known) want_backward(q, s);
     if (s + 1 == head && of.done == chunks && in_parts()) {
@@ -231,9 +231,9 @@ void StageRun::open_backward(std::int64_t q, std::int32_t s) {
   plan::PanelRun run;
   run.panels = chunks;
   run.each.down = with_header(Bytes((cost.boundary(work.seq).value() + chunks - 1) / chunks));
-  run.each.flops = cost.remake(0, work.seq) * (1.0 / static_cast<double>(chunks));
+  run.each.flops = cost.recompute(0, work.seq) * (1.0 / static_cast<double>(chunks));
   run.last_up = plan::kMessageHeader;
-  submit({Errand::remake, of.device, s, 0, 0, q, of.loss}, {kBackward, ++turns}, run, Bytes(0), false,
+  submit({Errand::recompute, of.device, s, 0, 0, q, of.loss}, {kBackward, ++turns}, run, Bytes(0), false,
          {.owner = of.for_owner, .rows = work.seq});
   send_backward(q, s);
 }
@@ -246,7 +246,7 @@ void StageRun::arrive_backward(std::int64_t q, std::int32_t s) {
 }
 
 // Chunks of a sequence go back through a replica before those of the next one, and their sums follow: operands of one
-// sequence wait for sums, however many are open. What is kept from the way forward, and the parts of a head, have room
+// sequence wait for sums, however many are open. What is kept from the forward pass, and the parts of a head, have room
 // of their own. False: another one is on its way.
 bool StageRun::take_turn(std::int64_t q, std::int32_t s) {
   Visit& of = visit(backward, s, q);

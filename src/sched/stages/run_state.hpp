@@ -34,7 +34,7 @@ struct Visit {
   std::int32_t sent = 0;                   // chunks that the device was sent
   std::int32_t done = 0;                   // chunks whose result is at the server
   bool wanted = false;                     // backward: waits for a device, or has one
-  bool kept = false;                       // its device keeps the values of the forward pass: nothing is remade
+  bool kept = false;                       // its device keeps the values of the forward pass: nothing is recomputed
   std::int32_t sums = 0;                   // tasklets that sum it on its device, and end before its slot is free
   std::int32_t for_owner = kForAllOwners;  // backward, or of the head: StageItem::owner
   std::int64_t turn = 0;                   // backward: its place in the order in which its device is sent chunks
@@ -60,8 +60,8 @@ struct Host {
   std::int64_t forward_slots = 0, backward_slots = 0;  // free
   std::int64_t forward_all = 0, backward_all = 0;
   std::int64_t kept_slots = 0, kept_all = 0;        // of sequences whose values are kept, in place of forward slots
-  std::int64_t witness_slots = 0, witness_all = 0;  // for visits that it makes again as a second device
-  std::int64_t going_back = -1;     // the sequence of which it is sent chunks on their way back, one after another
+  std::int64_t witness_slots = 0, witness_all = 0;  // for visits that it recomputes as a second device
+  std::int64_t going_back = -1;     // the sequence of which it is sent chunks on their backward pass, one after another
   std::set<std::int64_t> behind{};  // sequences of which chunks are there, and wait until it is their turn
   Bytes held;                       // of an open sequence beyond the least number: plan::slot_bytes()
   Seconds ready;                    // its weights are expected
@@ -179,7 +179,7 @@ struct Purpose {
   TaskletId tasklet{};
   bool of_visited = false;  ///< of a sum: its device ran the sequence, and holds X and dY until they are summed
   bool reads = false;       ///< of a sum: X and dY are sent with it
-  std::int64_t pair = -1;   ///< of a witness: the number of the visit that it makes again
+  std::int64_t pair = -1;   ///< of a witness: the number of the visit that it recomputes
   double computes = 0;      ///< seconds of its device's processor, at the believed rate
   [[nodiscard]] bool is_witness() const { return errand == Errand::witness || errand == Errand::witness_sums; }
 };

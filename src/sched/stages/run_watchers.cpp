@@ -1,4 +1,4 @@
-// Which sums are made again, by which watchers, and how they are compared.
+// Which sums are recomputed, by which watchers, and how they are compared.
 #include "stages/run_watchers.hpp"
 
 #include <algorithm>

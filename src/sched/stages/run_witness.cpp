@@ -1,4 +1,4 @@
-// Which visits are made again, by which devices, and how long that may take.
+// Which visits are recomputed, by which devices, and how long that may take.
 #include "stages/run_witness.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 // Purposes of the draws for one subject.
 enum Draw : std::int64_t { kIsDrawn = 0, kByServer = 1, kFirstOfDevices = 2 };
 
-constexpr std::int64_t kMostPlaces = 1;    // slots that a replica sets aside for visits made again
+constexpr std::int64_t kMostPlaces = 1;    // slots that a replica sets aside for visits recomputed
 constexpr std::int64_t kDevicesAsked = 2;  // devices asked, one after another, before the server is the witness
 constexpr double kMostOften = 4;           // a replica is drawn at most this many times as often as another
 constexpr double kWitnessPatience = 2;     // a witness is late after this x the time that it takes on an idle device
@@ -152,7 +152,7 @@ bool Witnesses::ask_one(std::int64_t id, Pair& pair) {
 }
 
 // Draws a replica with a probability that is inverse to the time in which it would be done, behind the visits that it
-// is to make again already.
+// is to recompute already.
 Host* Witnesses::draw(std::int64_t id, const Pair& pair, const std::vector<Host*>& able) {
   const plan::PanelRun run = run_of(pair);
   in_hand_.resize(run_.device.size(), 0.0);
@@ -179,7 +179,7 @@ plan::PanelRun Witnesses::run_of(const Pair& pair) {
   const Bytes down = pair.back ? cost.boundary(run_.work.seq) + cost.backward_operand(run_.work.seq)
                                : cost.forward_operand(run_.work.seq);
   const Flops flops =
-      pair.back ? cost.remake(0, run_.work.seq) + cost.backward(0, run_.work.seq) : cost.forward(0, run_.work.seq);
+      pair.back ? cost.recompute(0, run_.work.seq) + cost.backward(0, run_.work.seq) : cost.forward(0, run_.work.seq);
   run.panels = pair.back ? 2 * run_.chunks : run_.chunks;
   run.each.down = with_header(Bytes((down.value() + run.panels - 1) / run.panels));
   run.each.flops = flops * (1.0 / static_cast<double>(run.panels));

@@ -33,7 +33,7 @@ class Witnesses {
   [[nodiscard]] bool empty() const { return visits_.empty(); }
   [[nodiscard]] bool has_pairs(std::int32_t s) const;
 
-  /// Sets slots of a replica aside for visits made again: backward slots beyond the least number.
+  /// Sets slots of a replica aside for visits recomputed: backward slots beyond the least number.
   static void keep_slots(Host& host);
   /// Gives replicas such slots from memory that no role takes.
   void add_slots();
@@ -54,7 +54,7 @@ class Witnesses {
   void replace_late();
 
  private:
-  /// A visit that is done, and is made again by a second device.
+  /// A visit that is done, and is recomputed by a second device.
   struct Pair {
     std::int32_t stage = 0;
     std::int64_t sequence = 0;
@@ -79,7 +79,7 @@ class Witnesses {
   std::vector<std::set<std::int64_t>> waiting_;      // of each stage: visits that wait for a witness
   std::vector<std::set<std::int64_t>> unasked_;      // of these, those that were not asked for since replicas changed
   std::vector<std::vector<std::int32_t>> replicas_;  // of each stage: devices that were its replicas then
-  std::vector<double> in_hand_;                      // of each device: seconds of visits that it is to make again
+  std::vector<double> in_hand_;                      // of each device: seconds of visits that it is to recompute
 };
 
 }  // namespace cleave::sched::stages

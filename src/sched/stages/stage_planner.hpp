@@ -1,6 +1,6 @@
 // StagePlanner: the quickest layout in stages for some devices. Candidates are compared by forecasts; where these are
-// not precise enough, by rehearsals: the step is simulated on devices that do not leave, and whose messages are late by the mean of their jitter. The quickest
-// layout is then improved by exchanges of devices (exchanges.hpp).
+// not precise enough, by rehearsals: the step is simulated on devices that do not leave, and whose messages are late by
+// the mean of their jitter. The quickest layout is then improved by exchanges of devices (exchanges.hpp).
 #pragma once
 
 #include <atomic>

@@ -436,7 +436,7 @@ void StageRun::carry_on(const Purpose& purpose) {
     case Errand::witness:
     case Errand::witness_sums:
     case Errand::none:
-    case Errand::remake:
+    case Errand::recompute:
     case Errand::replay:
     case Errand::weights: return;
   }

@@ -158,8 +158,8 @@ struct StageRun {
   Progress progress{*this};         // how far the step is, how long the rest takes, what losses cost
   HeadJoin head_join{*this};        // where the parts of a head meet
   StagesInTiles tiles{*this};       // rounds that run in tiles
-  Witnesses witnesses{*this};       // visits made again by second devices
-  Watchers watchers{*this};         // sums made again by second devices
+  Witnesses witnesses{*this};       // visits recomputed by second devices
+  Watchers watchers{*this};         // sums recomputed by second devices
   Candidates candidates{*this};     // what every device could take over
   Recovery recovery{*this};         // work of lost devices is given to others
   Relief relief{*this};             // owners that would be late give sequences to others

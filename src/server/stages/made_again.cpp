@@ -1,4 +1,4 @@
-// StageNumbers: stored answers as the bytes in which they came, and the same answers made again by a worker of the
+// StageNumbers: stored answers as the bytes in which they came, and the same answers recomputed by a worker of the
 // server.
 #include <algorithm>
 
@@ -173,8 +173,8 @@ StageNumbers::Status StageNumbers::hold_slices(StageWorker& worker, std::int32_t
   return worker.hold_slices(owner, stage, of.first, of.end, ranges, weights);
 }
 
-StageNumbers::Status StageNumbers::remake(StageWorker& worker, std::int32_t stage, std::int64_t sequence) {
-  return worker.remake(stage, sequence, x_values(stage, {sequence, 0, seq_}));
+StageNumbers::Status StageNumbers::recompute(StageWorker& worker, std::int32_t stage, std::int64_t sequence) {
+  return worker.recompute(stage, sequence, x_values(stage, {sequence, 0, seq_}));
 }
 
 StageNumbers::Status StageNumbers::answer(StageWorker& worker, const AnswerRows& of, bool with_rows, bool with_norms,

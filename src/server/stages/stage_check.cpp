@@ -1,4 +1,4 @@
-// Answers are made again, and compared.
+// Answers are recomputed, and compared.
 #include "stages/stage_check.hpp"
 
 #include <fmt/format.h>
@@ -93,7 +93,7 @@ StageWorker& StageCheck::worker_of(std::int32_t stage) {
 std::optional<std::vector<StageCheck::Bytes>> StageCheck::make_again(const VisitId& visit, const Parts& parts) {
   const auto [stage, back, sequence] = visit;
   StageWorker& worker = worker_of(stage);
-  if (back && numbers_.remake(worker, stage, sequence) != Status::ok) return std::nullopt;
+  if (back && numbers_.recompute(worker, stage, sequence) != Status::ok) return std::nullopt;
   std::vector<Bytes> answers;
   for (const std::int64_t row : order_of(parts, back)) {
     const Part& part = parts.at(row);
@@ -181,12 +181,12 @@ bool StageCheck::cannot_be_computed(const Tasklet& tasklet) {
     case Errand::forward:
     case Errand::backward:
     case Errand::replay:
-    case Errand::remake: {
-      const bool back = tasklet.errand == Errand::backward || tasklet.errand == Errand::remake ||
+    case Errand::recompute: {
+      const bool back = tasklet.errand == Errand::backward || tasklet.errand == Errand::recompute ||
                         (tasklet.errand == Errand::replay && item.back);
       const VisitId visit{tasklet.stage, back, item.sequence};
       Parts parts = visits_[visit];
-      if (tasklet.errand != Errand::remake)
+      if (tasklet.errand != Errand::recompute)
         parts[item.row] = {.rows = item.rows, .returns_rows = true, .returns_norms = item.returns_norms, .device = {}};
       return !make_again(visit, parts);
     }

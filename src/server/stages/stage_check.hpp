@@ -1,4 +1,4 @@
-// StageCheck: the server makes again what devices returned in a step of stages, bit for bit. This settles which device
+// StageCheck: the server recomputes what devices returned in a step of stages, bit for bit. This settles which device
 // is wrong where digests differ, serves audits, and finds the device whose answer made values that are not finite.
 //
 // A visit is a sequence at a stage, forward or backward; its answers are the results of its chunks. Everything is made

@@ -33,7 +33,7 @@ StageErrand errand_of(const Tasklet& tasklet) {
   switch (tasklet.errand) {
     case Errand::weights: return StageErrand::hold;
     case Errand::forward: return StageErrand::forward;
-    case Errand::remake: return StageErrand::remake;
+    case Errand::recompute: return StageErrand::recompute;
     case Errand::backward: return StageErrand::backward;
     case Errand::replay: return tasklet.item.back ? StageErrand::backward : StageErrand::forward;
     case Errand::sum: return StageErrand::sum;
@@ -182,7 +182,7 @@ std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
       return bytes + pieces::bytes_of(work_.graph(), sent_of(tasklet)) + exponent_bytes(tasklet);
     }
     case StageErrand::forward: return item.rows * (row_bytes_ + (has_logits(tasklet.stage) ? kFloat : 0));
-    case StageErrand::remake: return seq_ * row_bytes_;
+    case StageErrand::recompute: return seq_ * row_bytes_;
     case StageErrand::backward: return item.rows * (is_part(tasklet.stage) ? kRowBack : row_bytes_);
     case StageErrand::sum:
       if (item.others) return operands_of_sum(tasklet.stage) + kOwnerNumber * std::ssize(*item.others);
@@ -306,7 +306,7 @@ void StageNumbers::fill(const Tasklet& tasklet, std::span<std::byte> payload) {
       put_x(stage, {item.sequence, 0, seq_}, to);
       put_dy(stage, {item.sequence, 0, seq_}, to);
       break;
-    case StageErrand::remake: put_x(stage, {item.sequence, 0, seq_}, to); break;
+    case StageErrand::recompute: put_x(stage, {item.sequence, 0, seq_}, to); break;
     case StageErrand::backward:
       if (is_part(stage)) {
         put_row_sums({item.sequence, item.row, item.rows}, to);
@@ -373,7 +373,7 @@ comm::Frame StageNumbers::message(const Tasklet& tasklet, const FaultOrder& faul
     }
   }
   // When a backward pass begins, the device keeps the operands of slices that it owns.
-  const bool opens = tasklet.errand == Errand::remake ||
+  const bool opens = tasklet.errand == Errand::recompute ||
                      (errand_of(tasklet) == StageErrand::backward && item.keeps && item.row + item.rows == seq_) ||
                      (is_head(tasklet.stage) && errand_of(tasklet) == StageErrand::forward && item.row == 0);
   for (const auto& role : roles_) {

@@ -1,7 +1,7 @@
 // StageNumbers: the server's part in the numbers of a step in stages: boundaries between stages, weights that go to
 // devices, results that come back, and the gradients that are made of them.
 //
-// Every boundary is kept until the step ends, so whatever is lost can be made again. Sums of gradients stay integers
+// Every boundary is kept until the step ends, so whatever is lost can be recomputed. Sums of gradients stay integers
 // until a kernel reads the gradient: then they are complete. The kernels of the embeddings' gradients wait until then
 // too, since a tied embedding's gradient is added to the sums of the head's owners.
 #pragma once
@@ -106,7 +106,7 @@ class StageNumbers {
   Status hold_slices(pieces::StageWorker& worker, std::int32_t owner, std::int32_t stage,
                      const std::vector<plan::PieceSlice>& slices);
   /// Begins a sequence's backward pass in a worker.
-  Status remake(pieces::StageWorker& worker, std::int32_t stage, std::int64_t sequence);
+  Status recompute(pieces::StageWorker& worker, std::int32_t stage, std::int64_t sequence);
   /// Makes an answer in the bytes in which a device would send it.
   Status answer(pieces::StageWorker& worker, const AnswerRows& of, bool with_rows, bool with_norms,
                 std::vector<std::byte>& bytes);

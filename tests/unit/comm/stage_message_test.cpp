@@ -96,7 +96,7 @@ TEST(StageMessage, EveryErrandComesBack) {
   }
 }
 
-// A visit that is made again, and sums of which only a digest is wanted.
+// A visit that is recomputed, and sums of which only a digest is wanted.
 TEST(StageMessage, DigestsAreAskedForAndAnswered) {
   for (const StageErrand errand :
        {StageErrand::witness_forward, StageErrand::witness_backward, StageErrand::send_sums}) {

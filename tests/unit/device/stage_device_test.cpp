@@ -109,7 +109,7 @@ class StageDeviceTest : public ::testing::Test {
       payload.insert(payload.end(), dy.begin(), dy.end());
     }
     const std::int64_t norms = back ? 4 * pieces::norm_elements(*table_, kMlp, kMlp + 1) : 0;
-    const std::int64_t size = errand == StageErrand::remake ? 0 : kSeq * kWidth * 2 + norms;
+    const std::int64_t size = errand == StageErrand::recompute ? 0 : kSeq * kWidth * 2 + norms;
     auto answer = execute(device, task({.errand = errand,
                                         .sequence = sequence,
                                         .row = again ? static_cast<std::int32_t>(kSeq) : 0,
@@ -203,19 +203,19 @@ TEST_F(StageDeviceTest, SumsHaveWhatWasAddedOnceAndNotTakenAway) {
   EXPECT_EQ(bytes_of(sums(device, true)), once);
 }
 
-// X of a sequence is here for its way back, when its way forward comes here too, since the device that had it is lost;
-// and when one of its visits is made again here, which another device has run.
+// X of a sequence is here for its backward pass, when its forward pass comes here too, since the device that had it is
+// lost; and when one of its visits is recomputed here, which another device has run.
 TEST_F(StageDeviceTest, OtherVisitsOfASequenceDoNotEndItsWayBack) {
   StageDevice device(*table_, parallel_, Bytes(1 << 20));
   hold_stage(device);
   const auto forward = visit(device, StageErrand::forward, 2);
   ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(forward));
-  ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::remake, 2)));
+  ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::recompute, 2)));
   const auto back = visit(device, StageErrand::backward, 2);
   ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(back));
   for (const StageErrand between :
        {StageErrand::forward, StageErrand::witness_forward, StageErrand::witness_backward}) {
-    ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::remake, 2)));
+    ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::recompute, 2)));
     EXPECT_EQ(visit(device, between, 2), between == StageErrand::witness_backward ? back : forward);
     EXPECT_EQ(visit(device, StageErrand::backward, 2), back) << static_cast<int>(between);
   }
@@ -225,7 +225,7 @@ TEST_F(StageDeviceTest, OtherVisitsOfASequenceDoNotEndItsWayBack) {
 TEST_F(StageDeviceTest, GivesUpAStageWithTheSequencesThere) {
   StageDevice device(*table_, parallel_, Bytes(1 << 20));
   hold_stage(device);
-  ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::remake, 1)));
+  ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::recompute, 1)));
   device.drop_stage(kStage);
   EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::backward, 1)), Reason::columns);
   EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::forward, 1)), Reason::columns);

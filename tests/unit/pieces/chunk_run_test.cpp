@@ -119,11 +119,11 @@ class ChunkRunTest : public ::testing::TestWithParam<ChunkCase> {
     SequenceState state = run.open_backward();
     const std::int64_t seq = graph_.seq;
     if (program.attention() != nullptr) {
-      const std::vector<Instruction> remake = program.forward(program.keys_values());
+      const std::vector<Instruction> recompute = program.forward(program.keys_values());
       for (const std::int64_t t0 : begins(chunk)) {
         run.begin(t0, std::min(chunk, seq - t0));
         put(kept.rows(graph_, program.x()), t0, run.rows_of(program.x()));
-        run.run(remake, state);
+        run.run(recompute, state);
         run.keep_keys_values(state);
       }
     }

@@ -46,7 +46,7 @@ struct Layout {
   std::vector<double> marks{0, 1};
   std::vector<std::int64_t> order{0, 1, 2};  ///< of sequences
   bool split_sequences = false;              ///< each slice has two owners, who take sequences in turn
-  bool keeps = false;                        ///< values of the way forward are kept for the way back
+  bool keeps = false;                        ///< values of the forward pass are kept for the backward pass
   bool in_place = false;                     ///< weights are read where they lie
   bool late = false;                         ///< sums wait until they are asked for, whole
   bool settled = false;                      ///< and are made before that
@@ -113,7 +113,7 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
   void hold(Stage& stage, std::int32_t number, const Layout& layout) {
     for (int r = 0; r < layout.replicas; ++r) {
       StageWorker& worker = stage.replicas.emplace_back(table_, parallel_);
-      const auto replay = layout.keeps ? StageWorker::Replay::kept : StageWorker::Replay::remade;
+      const auto replay = layout.keeps ? StageWorker::Replay::kept : StageWorker::Replay::recomputed;
       const Parameters places = [this](TensorId id) { return rows_of_parameter(graph_, parameters_, id); };
       const Status held = layout.in_place && graph_.wire == DType::f32
                               ? worker.hold_stage(number, stage.first, stage.end, places, replay)
@@ -194,9 +194,9 @@ class StageWorkerTest : public ::testing::TestWithParam<StageCase> {
       }
       for (std::size_t s = stages.size() - 1; s-- > 0;) {
         Floats& dx = s == 0 ? bottom : dy[s];
-        // Of sequences that are kept one is made again all the same, as for a device that did not take it forward.
+        // Of sequences that are kept one is recomputed all the same, as for a device that did not take it forward.
         if (!layout.keeps || (q == 2 && !layout.late)) {
-          EXPECT_EQ(replica(s, q).remake(static_cast<std::int32_t>(s), q, rows(x[s], q, 0, seq)), Status::ok);
+          EXPECT_EQ(replica(s, q).recompute(static_cast<std::int32_t>(s), q, rows(x[s], q, 0, seq)), Status::ok);
         }
         Floats& of_norms = norms[s][static_cast<std::size_t>(q)];
         for (std::int64_t row = (seq - 1) / layout.chunk * layout.chunk; row >= 0; row -= layout.chunk) {
@@ -421,7 +421,7 @@ TEST_P(StageWorkerTest, WritesNothingWhereNothingIsWanted) {
   EXPECT_EQ(worker.forward({0, 0, 0, rows}, x, nothing), Status::ok);
   EXPECT_EQ(worker.head({1, 0, 0, rows}, x, targets, {nothing, {}, {}, {}, {}}), Status::ok);
   if (rows == seq && GetParam().size == 1) {  // gradients of equal rows by large weights are too large
-    ASSERT_EQ(worker.remake(0, 1, x), Status::ok);
+    ASSERT_EQ(worker.recompute(0, 1, x), Status::ok);
     EXPECT_EQ(worker.backward({0, 1, 0, rows}, x, nothing, {}), Status::ok);
   }
   EXPECT_EQ(std::ranges::count(beyond, 7.0F), std::ssize(beyond));

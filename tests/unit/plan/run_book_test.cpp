@@ -43,22 +43,22 @@ TEST(RunBook, SumsOfSlicesWithinAPieceAreLinear) {
   for (const std::int64_t end : {1, 2, 4, 6}) {
     const StageCost stage(work, 0, end, 128);
     const RunFigures& figures = book.figures(stage, 128);
-    double at = 0, remade = 0;
+    double at = 0, recomputed = 0;
     for (const PieceFigures& piece : figures.pieces) {
       for (const double part : {0.25, 0.5, 1.0}) {
         const OwnerCost cost = owner_cost(work, stage, slices_between(work, stage, at, at + part * piece.share), 128);
         const double whole =
             owner_cost(work, stage, slices_between(work, stage, at, at + piece.share), 128).alone.value();
-        const double expected = piece.remade + part * (whole - piece.remade);
+        const double expected = piece.recomputed + part * (whole - piece.recomputed);
         EXPECT_NEAR(cost.alone.value(), expected, 0.02 * whole) << end << ' ' << at << ' ' << part;
       }
       at += piece.share;
-      remade += piece.share * piece.remade;
+      recomputed += piece.share * piece.recomputed;
     }
-    EXPECT_NEAR(figures.remade, remade, 1e-9 * remade + 1e-9);
+    EXPECT_NEAR(figures.recomputed, recomputed, 1e-9 * recomputed + 1e-9);
     EXPECT_NEAR(figures.summed_beside, owner_cost(work, stage, slices_between(work, stage, 0, 1), 128).beside.value(),
                 1e-9 * figures.summed_beside);
-    if (end > 1) { EXPECT_GT(figures.remade, 0); }
+    if (end > 1) { EXPECT_GT(figures.recomputed, 0); }
   }
 }
 

@@ -170,7 +170,7 @@ TEST(StageBound, OthersReadOnceChunksGoBack) {
   example.replica(1, {});
   const DeviceId helper = example.add({10 * kSlow, kQuick});
   example.owner(0, helper, false);
-  // The replica: weights, X of two sequences and X and dY on their way back.
+  // The replica: weights, X of two sequences and X and dY on their backward pass.
   const double first = (example.weights(0) + example.boundary() / 4) / kSlow;
   EXPECT_NEAR(example.bound(), first + 4 * example.boundary() / (10 * kSlow), 0.02 * example.bound());
 }

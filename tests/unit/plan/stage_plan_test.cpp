@@ -575,7 +575,7 @@ TEST(StageCost, ChunksAddUp) {
   const auto sum = [&](auto part) { return part(0, 128).value() + part(128, 256).value() + part(256, 320).value(); };
   const auto expect = [&](double parts, Flops whole) { EXPECT_NEAR(parts, whole.value(), 1e-9 * whole.value()); };
   expect(sum([&](auto a, auto b) { return cost.forward(a, b); }), cost.forward(0, 320));
-  expect(sum([&](auto a, auto b) { return cost.remake(a, b); }), cost.remake(0, 320));
+  expect(sum([&](auto a, auto b) { return cost.recompute(a, b); }), cost.recompute(0, 320));
   expect(sum([&](auto a, auto b) { return cost.backward(a, b); }), cost.backward(0, 320));
 }
 

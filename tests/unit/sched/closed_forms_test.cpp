@@ -190,8 +190,7 @@ TEST(ClosedForms, EnergyOfDevicesThatLeftCounts) {
   for (fleet::DeviceProfile& profile : profiles) profile.power_compute = profile.power_radio = Watts(3);
   SimulatedFleet calm(profiles, wide_server(), DType::f32);
   const Seconds step = Scheduler(calm, options_of()).run(graph).time;
-  SimulatedFleet fleet(profiles, wide_server(), DType::f32,
-                       {{step * 0.5, DeviceId(1), fleet::ChurnKind::leave, 1.0}});
+  SimulatedFleet fleet(profiles, wide_server(), DType::f32, {{step * 0.5, DeviceId(1), fleet::ChurnKind::leave, 1.0}});
   const StepReport report = Scheduler(fleet, options_of()).run(graph);
   ASSERT_EQ(fleet.devices().size(), 1);
   ASSERT_GT(fleet.usage()[1].down.value(), 0);

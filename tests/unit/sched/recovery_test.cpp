@@ -46,7 +46,7 @@ TEST(Recovery, BlocksThatAreComputedAgainDoNotQueueBehindLaterOperations) {
       const Ends hit = run(lost_at(calm.first * moment, count), &report);
       ASSERT_GT(report.lost, 0);
       EXPECT_LE((hit.first - calm.first).value(), 0.015 * calm.first.value()) << count << " at " << moment;
-      // The devices are away for the rest of it, and both products' blocks are made again before it can end.
+      // The devices are away for the rest of it, and both products' blocks are recomputed before it can end.
       const double share = static_cast<double>(count) / kOfFleet;
       EXPECT_LT((hit.second - calm.second).value(), 2 * share * calm.second.value()) << count << " at " << moment;
     }

@@ -265,9 +265,9 @@ TEST(StageBooks, AreRightBetweenAnyTwoEvents) {
   testing_support::expect_of_drawn(kOthers, all_or_few(150, 15), 2, holds_of);
 }
 
-// Drawn steps in which something was wrong once: a sequence's way forward began again at a replica that keeps values,
-// and its way back went elsewhere (633, 1021); a sum that was taken from a late owner went on holding a slot (1422,
-// 1868, 2268); a second device was looked for too late (1895).
+// Drawn steps in which something was wrong once: a sequence's forward pass began again at a replica that keeps values,
+// and its backward pass went elsewhere (633, 1021); a sum that was taken from a late owner went on holding a slot
+// (1422, 1868, 2268); a second device was looked for too late (1895).
 TEST(StageBooks, AreRightWhereTheyWereWrong) {
   for (const std::uint64_t seed : {633, 1021, 1422, 1868, 1895, 2268}) EXPECT_TRUE(holds_of(seed)) << seed;
 }

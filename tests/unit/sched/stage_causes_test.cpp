@@ -1,5 +1,5 @@
 // In a simulated step in stages that loses nobody nothing is computed before what it needs is on its device: weights,
-// earlier chunks, the way forward made again, sums of all sequences.
+// earlier chunks, the forward pass recomputed, sums of all sequences.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -20,14 +20,14 @@ namespace {
 using testing_support::all_or_few;
 
 std::string_view name_of(Errand errand) {
-  constexpr std::string_view kNames[] = {"none",   "weights", "forward",   "remake",  "backward",
-                                         "replay", "sum",     "send_sums", "witness", "witness_sums"};
+  constexpr std::string_view kNames[] = {"none",   "weights", "forward",   "recompute", "backward",
+                                         "replay", "sum",     "send_sums", "witness",   "witness_sums"};
   return kNames[static_cast<std::size_t>(errand)];
 }
 
 class Causes final : public QuietObserver {
  public:
-  // `first_part`: the stage of the first part of a head in parts. There a way back may overtake X on a link
+  // `first_part`: the stage of the first part of a head in parts. There a backward pass may overtake X on a link
   // (docs/limits.md).
   explicit Causes(std::int32_t first_part) : first_part_(first_part) {}
   std::int64_t looked_at = 0, with_weights = 0;
@@ -63,14 +63,14 @@ class Causes final : public QuietObserver {
         TaskletId& last = visits_[{device, tasklet.stage, item.sequence, back}];
         if (!item.begins) needs(last);
         if (item.begins && back && !item.keeps && tasklet.stage < first_part_)
-          needs(remade_[{device, tasklet.stage, item.sequence}]);
+          needs(recomputed_[{device, tasklet.stage, item.sequence}]);
         if (item.begins && back && item.keeps) needs(visits_[{device, tasklet.stage, item.sequence, false}]);
         last = tasklet.id;
         return;
       }
-      case Errand::remake:
+      case Errand::recompute:
         needs_replica();
-        remade_[{device, tasklet.stage, item.sequence}] = tasklet.id;
+        recomputed_[{device, tasklet.stage, item.sequence}] = tasklet.id;
         return;
       case Errand::sum:
         if (tasklet.run.down().value() > 0) {
@@ -114,7 +114,7 @@ class Causes final : public QuietObserver {
     if (change != DeviceChange::left) return;
     std::erase_if(replicas_, [&](const auto& of) { return of.first.first == device.value; });
     std::erase_if(visits_, [&](const auto& of) { return std::get<0>(of.first) == device.value; });
-    std::erase_if(remade_, [&](const auto& of) { return std::get<0>(of.first) == device.value; });
+    std::erase_if(recomputed_, [&](const auto& of) { return std::get<0>(of.first) == device.value; });
   }
 
  private:
@@ -129,7 +129,7 @@ class Causes final : public QuietObserver {
   std::map<std::pair<std::int64_t, std::int32_t>, TaskletId> replicas_;                     // device, stage
   std::map<std::int32_t, TaskletId> owners_;                                                // their own weights
   std::map<std::tuple<std::int64_t, std::int32_t, std::int64_t, bool>, TaskletId> visits_;  // last chunk
-  std::map<std::tuple<std::int64_t, std::int32_t, std::int64_t>, TaskletId> remade_;
+  std::map<std::tuple<std::int64_t, std::int32_t, std::int64_t>, TaskletId> recomputed_;
   std::map<std::int32_t, std::vector<TaskletId>> sums_;
 };
 

@@ -364,7 +364,7 @@ TEST(StageLosses, StepsGoOnWithDevicesThatNoPlanFits) {
   EXPECT_LT(refused, 2);
 }
 
-// Of sums that go up in order, what is left to be made again: no less than what is not in, and hardly more.
+// Of sums that go up in order, what is left to be recomputed: no less than what is not in, and hardly more.
 TEST(StageLosses, SumsThatAreInStayIn) {
   const model::StepGraph graph = graph_of("opt", 8, 4);
   const plan::StageWork work = plan::stage_work_of(graph, DType::f16);

@@ -133,7 +133,7 @@ TEST(StageOrder, AChunkComesAsTheNextDeviceLeaves) {
   EXPECT_GT(moments, 10);
 }
 
-// Sums may be made again as long as one of them is missing, from the weights that they were made from.
+// Sums may be recomputed as long as one of them is missing, from the weights that they were made from.
 class UpdatesLast : public ForwardingFleet<> {
  public:
   using ForwardingFleet::ForwardingFleet;

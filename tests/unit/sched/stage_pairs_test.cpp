@@ -1,4 +1,4 @@
-// Steps in stages that ask second devices: who is asked for what, and that everything drawn is made again.
+// Steps in stages that ask second devices: who is asked for what, and that everything drawn is recomputed.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@
 namespace cleave::sched {
 namespace {
 
-using Visit = std::tuple<std::int32_t, std::int64_t, bool>;  // stage, sequence, the way back
+using Visit = std::tuple<std::int32_t, std::int64_t, bool>;  // stage, sequence, the backward pass
 
 // What was submitted.
 class Recording final : public ForwardingFleet<> {
@@ -206,7 +206,7 @@ TEST(StagePairs, OutliveLosses) {
   EXPECT_GT(lost, 0);
 }
 
-// Visits of a coalition that has k of the replicas of a stage, all alike, are made again by somebody else as often as
+// Visits of a coalition that has k of the replicas of a stage, all alike, are recomputed by somebody else as often as
 // docs/security.md says.
 TEST(StagePairs, VisitsOfACoalitionAreSeenAsOftenAsStated) {
   const model::StepGraph graph = graph_of("opt", 32, 2);

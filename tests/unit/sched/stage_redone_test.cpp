@@ -1,4 +1,4 @@
-// What a step in stages reports as made again, against what was sent.
+// What a step in stages reports as recomputed, against what was sent.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -13,7 +13,7 @@
 namespace cleave::sched {
 namespace {
 
-// A chunk that is sent through a stage for the second time in one direction counts as made again, and none that is sent
+// A chunk that is sent through a stage for the second time in one direction counts as recomputed, and none that is sent
 // for the first time.
 TEST(StageRedone, WhatIsSentTwice) {
   struct Seen final : QuietObserver {

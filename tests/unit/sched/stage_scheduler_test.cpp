@@ -149,7 +149,7 @@ class CountingFleet final : public ForwardingFleet<> {
   std::map<Errand, std::int64_t> counts;
 };
 
-// Where devices hold the whole model and keep sequences, nothing is made again, whatever the stages and the chunks.
+// Where devices hold the whole model and keep sequences, nothing is recomputed, whatever the stages and the chunks.
 TEST(StageScheduler, KeptSequencesComeBackToWhereTheyWent) {
   const model::StepGraph graph = graph_of("gpt2", 7);
   auto devices = devices_of(3, 5, 1e9);
@@ -164,7 +164,7 @@ TEST(StageScheduler, KeptSequencesComeBackToWhereTheyWent) {
     StageScheduler scheduler(fleet, graph, plan, {{kWide, 0}, DType::f16});
     const StepReport report = scheduler.run();
     expect_all_done_once(scheduler, graph);
-    EXPECT_EQ(fleet.counts[Errand::remake], 0) << plan.stages.size() << " stages, chunks of " << plan.chunk;
+    EXPECT_EQ(fleet.counts[Errand::recompute], 0) << plan.stages.size() << " stages, chunks of " << plan.chunk;
     EXPECT_GT(fleet.counts[Errand::backward], 0);
     const plan::ServerShare share = plan::server_share(graph, kWide);
     EXPECT_GE(report.time.value(), plan::stage_lower_bound(work, plan, devices, kWide, share).value());

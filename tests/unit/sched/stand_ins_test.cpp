@@ -168,7 +168,7 @@ TEST_F(StandIns, TheQuickerDeviceTakesMore) {
   EXPECT_NEAR(static_cast<double>(parts[0].sequences), 80, 4);
 }
 
-// What is lost together is made again together: neither waits for the other.
+// What is lost together is recomputed together: neither waits for the other.
 TEST_F(StandIns, LostTogetherSharedTogether) {
   std::vector<stages::Candidate> some;
   for (std::int32_t i = 0; i < 12; ++i) some.push_back(candidate(i, 1e6, 1e6));
