@@ -3,7 +3,6 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "answers.hpp"
@@ -324,7 +323,7 @@ class LiveFleet final : public RankFleet {
     DeviceId device;
     Seconds time;
   };
-  std::unordered_map<TaskletId, Owed> owed_;  // not answered yet
+  std::pmr::map<TaskletId, Owed> owed_{&nodes_};  // not answered yet
   TaskletId first_of_step_, last_submitted_;
   SentSums sums_;
 };

@@ -433,10 +433,10 @@ TEST(Reader, ReferenceListsEveryDeclarationOnce) {
                          "fleet.devices[].name|text||device|", "fleet.devices[].count|integer||1|>= 1, <= 1000000",
                          "fleet.devices[].compute|compute rate or [low, high]|1.5 TFLOP/s||> 0 FLOP/s|required",
                          "fleet.devices[].memory|size or [low, high]|512 MiB|512 MiB|>= 1 B",
-                         "fleet.devices[].uplink|rate or [low, high]|40 Mbit/s|[5 MB/s, 10 MB/s]|> 0 B/s",
+                         "fleet.devices[].uplink|rate or [low, high] or unlimited|40 Mbit/s|[5 MB/s, 10 MB/s]|> 0 B/s",
                          "fleet.devices[].latency|time or [low, high]|10 ms|10 ms|",
                          "fleet.devices[].power_idle|power or [low, high]|5 W|500 mW|", "server|section|||",
-                         "server.cache|size|512 MiB|500 MB|", "server.nic_out|rate|40 Mbit/s|12.5 GB/s|",
+                         "server.cache|size|512 MiB|500 MB|", "server.nic_out|rate or unlimited|40 Mbit/s|12.5 GB/s|",
                          "data|section|||", "data.text|list of paths||[a.txt]|", "data.dir|path||runs/x|"));
 }
 
