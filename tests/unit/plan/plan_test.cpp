@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/random.hpp"
 #include "cleave/plan/bound.hpp"
 #include "fleets.hpp"
 #include "order.hpp"
