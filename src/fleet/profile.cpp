@@ -16,6 +16,13 @@ double draw(const Range& range, const Random& random, std::uint64_t figure) {
 
 }  // namespace
 
+DeviceProfile slowed(DeviceProfile device, double factor) {
+  device.compute = device.compute * factor;
+  device.uplink = device.uplink * factor;
+  device.downlink = device.downlink * factor;
+  return device;
+}
+
 DeviceProfile without_jitter(DeviceProfile device) {
   device.latency += device.jitter * 0.5;
   device.jitter = Seconds(0);

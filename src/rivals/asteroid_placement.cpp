@@ -342,9 +342,7 @@ void AsteroidPlacement::restore(std::size_t device) {
 }
 
 void AsteroidPlacement::slow(std::size_t device, double factor) {
-  devices_[device].compute = declared_[device].compute * factor;
-  devices_[device].uplink = declared_[device].uplink * factor;
-  devices_[device].downlink = declared_[device].downlink * factor;
+  devices_[device] = fleet::slowed(declared_[device], factor);
 }
 
 }  // namespace cleave::rivals

@@ -82,6 +82,15 @@ CollectiveCost exchange_between(const Network& network, std::span<const std::siz
   return exchange;
 }
 
+double charge_exchange_between(const Network& network, std::span<const std::size_t> first,
+                               std::span<const std::size_t> last, double bytes, std::span<sched::Usage> usage) {
+  const CollectiveCost exchange = exchange_between(network, first, last, bytes);
+  std::vector<std::size_t> members(first.begin(), first.end());
+  members.insert(members.end(), last.begin(), last.end());
+  charge(exchange, members, usage);
+  return exchange.time_s;
+}
+
 void charge(const CollectiveCost& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage) {
   for (std::size_t i = 0; i < members.size(); ++i) {
     sched::Usage& used = usage[members[i]];

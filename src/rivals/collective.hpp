@@ -40,5 +40,8 @@ struct CollectiveCost {
 
 /// Adds what an exchange takes of its members' links to `usage`, which has an entry per device of the fleet.
 void charge(const CollectiveCost& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage);
+/// Charges exchange_between() and returns its time.
+double charge_exchange_between(const Network& network, std::span<const std::size_t> first,
+                               std::span<const std::size_t> last, double bytes, std::span<sched::Usage> usage);
 
 }  // namespace cleave::rivals

@@ -94,10 +94,7 @@ class ChainPlacement final : public Placement {
   }
 
   void slow(std::size_t device, double factor) override {
-    fleet::DeviceProfile& now = study_.devices[device];
-    now.compute = declared_[device].compute * factor;
-    now.uplink = declared_[device].uplink * factor;
-    now.downlink = declared_[device].downlink * factor;
+    study_.devices[device] = fleet::slowed(declared_[device], factor);
     if (Chain after = cut_again(); after.found()) chain_ = std::move(after);
   }
 

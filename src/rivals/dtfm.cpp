@@ -96,18 +96,17 @@ class Planner {
             stages, pipelines, {able.begin(), able.begin() + static_cast<std::ptrdiff_t>(stages * pipelines)}};
         candidate.schedule.cuts = cuts;
         candidate.schedule.sharing = sharing;
-        if (stages * pipelines == 1) {
-          if (!try_alone(candidate)) continue;
-          shortest_s = std::min(shortest_s, candidate.step_s);
-          ranked.push_back(std::move(candidate));
-          continue;
+        Candidate best;
+        for (Grid& grid : worth_trying(study_, quick_layout(candidate.shape))) {
+          Candidate tried = candidate;
+          tried.grid = std::move(grid);
+          if (stages * pipelines == 1) tried.shape.members = tried.grid.front();
+          if (PipelineGrid(study_, workload_, tried.grid, tried.schedule).least_s() > kHopeless * shortest_s) continue;
+          choose_schedule(tried);
+          if (tried.step_s < best.step_s) best = std::move(tried);
         }
-        candidate.grid = quick_layout(candidate.shape);
-        if (PipelineGrid(study_, workload_, candidate.grid, candidate.schedule).least_s() > kHopeless * shortest_s)
-          continue;
-        choose_schedule(candidate);
-        shortest_s = std::min(shortest_s, candidate.step_s);
-        if (std::isfinite(candidate.step_s)) ranked.push_back(std::move(candidate));
+        shortest_s = std::min(shortest_s, best.step_s);
+        if (std::isfinite(best.step_s)) ranked.push_back(std::move(best));
       }
     }
     std::stable_sort(ranked.begin(), ranked.end(),
@@ -169,19 +168,6 @@ class Planner {
   }
 
  private:
-  // The device that is quickest by itself; false where none can.
-  bool try_alone(Candidate& candidate) const {
-    const Candidate shape = candidate;
-    for (const Grid& grid : fastest_alone(study_)) {
-      Candidate alone = shape;
-      alone.grid = grid;
-      alone.shape.members = grid.front();
-      choose_schedule(alone);
-      if (alone.step_s < candidate.step_s) candidate = std::move(alone);
-    }
-    return std::isfinite(candidate.step_s);
-  }
-
   static Grid grid_of(const Groups& stages, const Shape& shape) {
     Grid grid(shape.pipelines);
     for (const std::vector<std::size_t>& stage : stages) {

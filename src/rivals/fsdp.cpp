@@ -181,8 +181,7 @@ class Fsdp final : public PlacedSystem {
       for (std::size_t replicas = most; replicas > 0; replicas = fewer(replicas)) {
         Grid grid(replicas);
         for (std::size_t i = 0; i < replicas * group; ++i) grid[i / group].push_back(able[i]);
-        const std::vector<Grid> grids = replicas * group == 1 ? fastest_alone(study) : std::vector<Grid>{grid};
-        for (const Grid& one : grids) try_schedules(study, workload, one, best);
+        for (const Grid& tried : worth_trying(study, std::move(grid))) try_schedules(study, workload, tried, best);
       }
     }
     if (best.grid.empty()) {

@@ -208,11 +208,7 @@ class Galaxy final : public PlacedSystem {
         Grid grid(groups);
         // Dealt in turn, so that groups are alike.
         for (std::size_t i = 0; i < groups * size; ++i) grid[i % groups].push_back(order[i]);
-        if (groups * size == 1) {
-          for (const Grid& alone : fastest_alone(study)) try_schedules(alone);
-        } else {
-          try_schedules(grid);
-        }
+        for (const Grid& tried : worth_trying(study, std::move(grid))) try_schedules(tried);
       }
     }
     if (best.empty()) {

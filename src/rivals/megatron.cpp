@@ -247,12 +247,9 @@ class MegatronGrid final : public ReplicaGrid {
     const double bytes =
         static_cast<double>(workload().tied_parameters * workload().element) / static_cast<double>(layout_.degree);
     for (std::size_t i = 0; i < layout_.degree; ++i) {
-      std::vector<std::size_t> both = copies_of(working, 0, i);
-      const std::vector<std::size_t> last = copies_of(working, layout_.stages() - 1, i);
-      const CollectiveCost tied = exchange_between(network(), both, last, bytes);
-      both.insert(both.end(), last.begin(), last.end());
-      charge(tied, both, cost.usage);
-      cost.time_s = std::max(cost.time_s, begin_s + tied.time_s);
+      const double time_s = charge_exchange_between(network(), copies_of(working, 0, i),
+                                                    copies_of(working, layout_.stages() - 1, i), bytes, cost.usage);
+      cost.time_s = std::max(cost.time_s, begin_s + time_s);
     }
   }
 
@@ -403,11 +400,8 @@ class Megatron final : public PlacedSystem {
         if (able.size() == replicas * positions) break;
       }
       if (able.size() < replicas * positions) continue;
-      if (replicas * positions == 1) {
-        for (const Grid& grid : fastest_alone(study)) try_schedules(study, workload, grid, layout, best);
-      } else {
-        try_schedules(study, workload, grid_of(able, replicas, positions), layout, best);
-      }
+      for (const Grid& grid : worth_trying(study, grid_of(able, replicas, positions)))
+        try_schedules(study, workload, grid, layout, best);
     }
   }
 

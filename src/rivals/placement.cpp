@@ -44,7 +44,8 @@ void run_with_loss(const StudyInput& study, Placement& placement, SystemReport& 
 
 using FindLayouts = std::function<std::vector<PlacedLayout>(const StudyInput&)>;
 
-// Share of its rates that the planner grants a device that is away: it is there, and no layout is quicker with it.
+// A device that is away keeps its number in the study for which layouts are found again, with no memory and this share
+// of its rates: no layout has it.
 constexpr double kAway = 1e-9;
 
 // The layout in use, for the rates that steps have shown.
@@ -76,11 +77,8 @@ class Adapting {
     if (!std::exchange(plan_again_, false)) return;
     StudyInput measured = study_;
     for (std::size_t d = 0; d < factor_.size(); ++d) {
-      const double factor = factor_[d] * (away_[d] ? kAway : 1);
       fleet::DeviceProfile& device = measured.devices[d];
-      device.compute = device.compute * factor;
-      device.uplink = device.uplink * factor;
-      device.downlink = device.downlink * factor;
+      device = fleet::slowed(std::move(device), factor_[d] * (away_[d] ? kAway : 1));
       if (away_[d]) device.memory = Bytes(0);
     }
     measured.links = slowed_links(study_.links, factor_);

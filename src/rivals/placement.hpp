@@ -46,7 +46,7 @@ class Placement {
 /// A layout that a method may take, and what it says of it.
 struct PlacedLayout {
   std::string layout;
-  std::shared_ptr<const void> owned;  ///< what the placement refers to, beside the study; may be empty
+  std::shared_ptr<const void> owned;  ///< what the placement refers to beside the study, so outlives it; may be empty
   std::unique_ptr<Placement> placement;
 };
 

@@ -17,7 +17,8 @@ std::vector<std::size_t> by_link(const StudyInput& study) {
   return order;
 }
 
-std::vector<Grid> fastest_alone(const StudyInput& study) {
+std::vector<Grid> worth_trying(const StudyInput& study, Grid grid) {
+  if (grid.size() > 1 || grid.front().size() > 1) return {std::move(grid)};
   std::vector<std::size_t> order(study.devices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::ranges::greater{},
@@ -106,23 +107,10 @@ void ReplicaGrid::restore(std::size_t device) {
 
 void ReplicaGrid::slow(std::size_t device, double factor) {
   factor_[device] = factor;
-  devices_[device].compute = declared_[device].compute * factor;
-  devices_[device].uplink = declared_[device].uplink * factor;
-  devices_[device].downlink = declared_[device].downlink * factor;
+  devices_[device] = fleet::slowed(declared_[device], factor);
   if (declared_links_.empty()) return;
-  if (slowed_links_.empty()) {
-    slowed_links_ = declared_links_;
-    network_ = Network(devices_, slowed_links_);
-  }
-  for (std::int64_t j = 0; j < declared_links_.devices(); ++j) {
-    const DeviceId here(static_cast<std::int64_t>(device)), there(j);
-    const double slowest = std::min(factor, factor_[static_cast<std::size_t>(j)]);
-    for (const auto& [from, to] : {std::pair(here, there), std::pair(there, here)}) {
-      fleet::Link link = declared_links_.at(from, to);
-      link.rate = link.rate * slowest;
-      slowed_links_.set(from, to, link);
-    }
-  }
+  slowed_links_ = slowed_links(declared_links_, factor_);
+  network_ = Network(devices_, slowed_links_);
 }
 
 }  // namespace cleave::rivals

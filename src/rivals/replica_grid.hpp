@@ -29,9 +29,10 @@ using Grid = std::vector<std::vector<std::size_t>>;
 /// Positions of the study's devices in order of min(uplink, downlink), the best first; of equal ones the first.
 [[nodiscard]] std::vector<std::size_t> by_link(const StudyInput& study);
 
-/// Grids of one device, which links do not matter to: of each device that is faster than all that have as much memory.
-/// The fastest first. Which of them holds a layout with the shortest step is for the caller to say.
-[[nodiscard]] std::vector<Grid> fastest_alone(const StudyInput& study);
+/// Grids of the shape of `grid`, which was filled with the best-connected devices: that one. But links do not matter to
+/// one device alone: then grids of each device that is faster than all that have as much memory, the fastest first.
+/// Which of them holds a layout, and with the shortest step, is for the caller to say.
+[[nodiscard]] std::vector<Grid> worth_trying(const StudyInput& study, Grid grid);
 
 /// Devices that share the moments and master weights of a stage of `replicas` replicas. Where devices may be lost each
 /// share is kept twice, so that the state of a lost device is left.

@@ -213,14 +213,12 @@ class Summa final : public PlacedSystem {
         if (able.size() < replicas * shape.devices()) continue;
         Grid grid(replicas);
         for (std::size_t i = 0; i < replicas * shape.devices(); ++i) grid[i / shape.devices()].push_back(able[i]);
-        std::vector<Grid> grids{grid};
-        if (replicas * shape.devices() == 1) grids = fastest_alone(study);
-        for (Grid& one : grids) {
-          if (static_cast<double>(study.devices[one[0][0]].memory.value()) < need) continue;
-          const double step_s = SummaGrid(study, workload, products, other_flops, one, shape).step().time_s;
+        for (Grid& tried : worth_trying(study, std::move(grid))) {
+          if (static_cast<double>(study.devices[tried[0][0]].memory.value()) < need) continue;
+          const double step_s = SummaGrid(study, workload, products, other_flops, tried, shape).step().time_s;
           if (step_s >= shortest_s) continue;
           shortest_s = step_s;
-          best = std::move(one);
+          best = std::move(tried);
           best_shape = shape;
         }
       }

@@ -157,9 +157,7 @@ class SwarmPlacement final : public Placement {
   }
 
   void slow(std::size_t device, double factor) override {
-    devices_[device].compute = declared_[device].compute * factor;
-    devices_[device].uplink = declared_[device].uplink * factor;
-    devices_[device].downlink = declared_[device].downlink * factor;
+    devices_[device] = fleet::slowed(declared_[device], factor);
     links_.up[device] = declared_links_.up[device] * factor;
     links_.down[device] = declared_links_.down[device] * factor;
     rebalance();
@@ -295,13 +293,9 @@ class SwarmPlacement final : public Placement {
       if (s == 0 || s + 1 == stages) ends_s = std::max(ends_s, end_s);
     }
     if (stages > 1 && workload_.tied_parameters > 0) {
-      const std::vector<std::size_t>&first = layout.members.front(), &last = layout.members.back();
-      const CollectiveCost tied =
-          exchange_between(network_, first, last, static_cast<double>(workload_.tied_parameters * workload_.element));
-      std::vector<std::size_t> both = first;
-      both.insert(both.end(), last.begin(), last.end());
-      charge(tied, both, cost.usage);
-      cost.time_s = std::max(cost.time_s, ends_s + tied.time_s);
+      const auto bytes = static_cast<double>(workload_.tied_parameters * workload_.element);
+      cost.time_s = std::max(cost.time_s, ends_s + charge_exchange_between(network_, layout.members.front(),
+                                                                           layout.members.back(), bytes, cost.usage));
     }
     return cost;
   }

@@ -46,10 +46,11 @@ inline void begin_on(DeviceId device, Executor& executor, Exchange& exchange) {
   if (executor.stages().was_begun()) exchange.send(device, executor.stages().begin_message(device));
 }
 
+/// Answers that came before their turn, by tasklet.
+using EarlyAnswers = std::pmr::map<TaskletId, Answer>;
+
 /// A device that leaves may go on with what it was asked: nobody waits for that, and it is not sent the rest.
-/// `answers`: those that came before their turn, by tasklet.
-template <class Answers>
-void forget_all(DeviceId device, Exchange& exchange, Answers& answers) {
+inline void forget_all(DeviceId device, Exchange& exchange, EarlyAnswers& answers) {
   exchange.forget_all(device);
   std::erase_if(answers, [&](const auto& early) { return early.second.tasklet.piece.device == device; });
 }

@@ -317,8 +317,8 @@ class LiveFleet final : public RankFleet {
   std::uint64_t roster_ = 1;
   NodePool nodes_;
   std::pmr::deque<Event> pending_{&nodes_};
-  std::map<TaskletId, Tasklet> own_witnesses_;         // in whose place the server stands
-  std::pmr::map<TaskletId, Answer> answers_{&nodes_};  // whose event is still to come
+  std::map<TaskletId, Tasklet> own_witnesses_;  // in whose place the server stands
+  EarlyAnswers answers_{&nodes_};               // whose event is still to come
   struct Owed {
     DeviceId device;
     Seconds time;

@@ -176,7 +176,7 @@ class ModelledFleet final : public sched::ForwardingFleet<RankFleet> {
   // Answers that came before their modelled time. They are put in their place when the event says so: a block that was
   // placed and then lost with its device would be added twice where results add up.
   NodePool nodes_;
-  std::pmr::map<TaskletId, Answer> answers_{&nodes_};
+  EarlyAnswers answers_{&nodes_};
   std::map<TaskletId, Tasklet> own_witnesses_;  // in whose place the server stands
   std::set<DeviceId> not_back_;                 // the trace says so, their processes do not: they leave again
   SentSums sums_;

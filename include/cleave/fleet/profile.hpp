@@ -61,6 +61,9 @@ struct DeviceGroup {
 /// Draws every device of `groups`, ids 0, 1, ... in order of the device groups. Pure function of its arguments.
 [[nodiscard]] std::vector<DeviceProfile> draw_devices(const std::vector<DeviceGroup>& groups, std::uint64_t seed);
 
+/// The device with every rate times `factor`.
+[[nodiscard]] DeviceProfile slowed(DeviceProfile device, double factor);
+
 /// The device with the mean of its jitter as part of its latency, and no jitter: for those who plan.
 /// Example: latency 10 ms, jitter 6 ms: every message takes 13 ms.
 [[nodiscard]] DeviceProfile without_jitter(DeviceProfile device);

@@ -19,10 +19,7 @@ StudyInput with_slow(StudyInput study, std::size_t device, double factor) {
 
 // The same devices where a tenth of one's rates is what it declares; under churn too, for which methods keep copies.
 StudyInput declared_slow(StudyInput study, std::size_t device, double factor) {
-  fleet::DeviceProfile& slow = study.devices[device];
-  slow.compute = slow.compute * factor;
-  slow.uplink = slow.uplink * factor;
-  slow.downlink = slow.downlink * factor;
+  study.devices[device] = fleet::slowed(study.devices[device], factor);
   return with_slow(std::move(study), device, 1);
 }
 
