@@ -47,10 +47,10 @@ struct Wanted {
   std::vector<std::string> models = kModels, fleets = kFleets, sizes{"8", "64", "256"};
 };
 
-Plans plan_all(const Wanted& wanted, plan::StageSet stages) {
+Plans plan_all(const Wanted& wanted, plan::SearchStageSet stages) {
   plan::PlanOptions options;
   options.objective = plan::Objective::alone;
-  options.stages = stages;
+  options.search_stages = stages;
   std::vector<Case> cases;
   for (const std::string& name : wanted.models) {
     for (Case& c : cases_of(name)) cases.push_back(std::move(c));
@@ -71,7 +71,7 @@ Plans plan_all(const Wanted& wanted, plan::StageSet stages) {
   return plans;
 }
 
-Seconds step_time(const std::string& name, plan::StageSet stages) {
+Seconds step_time(const std::string& name, plan::SearchStageSet stages) {
   const bool small = name == "small-memory";
   const fleet::DeviceGroup devices = small ? edge(256, {0.256, 0.256}) : edge(std::stoll(name));
   fleet::ServerProfile server;
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
   fmt::print("{}\n{}\n", header, rule);
   Plans usual;
   for (int i = -1; i < plan::kSearchStages; ++i) {
-    plan::StageSet stages;
+    plan::SearchStageSet stages;
     std::string name = "nothing";
     if (i >= 0) {
       const auto stage = static_cast<plan::SearchStage>(i);

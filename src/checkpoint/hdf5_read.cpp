@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kDamaged = "the file is damaged, or not what this program writes";
+constexpr const char* kDamagedFile = "the file is damaged, or not what this program writes";
 constexpr std::size_t kMostNames = 1'000'000;   // in one group; a model has some thousands
 constexpr std::size_t kLongestText = 64 << 20;  // of an attribute or scalar
 constexpr std::int64_t kMostExpansion = 1100;   // deflate cannot do better than 1032
@@ -143,18 +143,18 @@ bool ReadFile::has_dataset(const std::string& where) const { return has_object(w
 
 std::vector<std::string> ReadFile::names_in(const std::string& where) const {
   const Group group(H5Gopen2(file_.get(), where.c_str(), H5P_DEFAULT));
-  if (!group.valid()) refuse(where, "cannot be read: " + error_text(), kDamaged);
+  if (!group.valid()) refuse(where, "cannot be read: " + error_text(), kDamagedFile);
   NameList list;
   hsize_t position = 0;
   const auto visit = [](hid_t, const char* name, const H5L_info_t*, void* data) -> herr_t {
     return static_cast<NameList*>(data)->add(name);
   };
   if (H5Literate(group.get(), H5_INDEX_NAME, H5_ITER_INC, &position, visit, &list) < 0) {
-    refuse(where, list.too_many ? "holds too many objects" : "cannot be listed: " + error_text(), kDamaged);
+    refuse(where, list.too_many ? "holds too many objects" : "cannot be listed: " + error_text(), kDamagedFile);
   }
   for (const std::string& name : list.names) {
     const std::string object = (where == "/" ? "" : where) + "/" + name;
-    if (!has_dataset(object) && !has_group(object)) refuse(object, "is neither a dataset nor a group", kDamaged);
+    if (!has_dataset(object) && !has_group(object)) refuse(object, "is neither a dataset nor a group", kDamagedFile);
   }
   std::sort(list.names.begin(), list.names.end());
   return list.names;
@@ -168,13 +168,13 @@ Attributes ReadFile::attributes_of(const std::string& where) const {
   };
   if (H5Aiterate_by_name(file_.get(), where.c_str(), H5_INDEX_NAME, H5_ITER_INC, &position, visit, &list, H5P_DEFAULT) <
       0) {
-    refuse(where, "its attributes cannot be read: " + error_text(), kDamaged);
+    refuse(where, "its attributes cannot be read: " + error_text(), kDamagedFile);
   }
   Attributes attributes;
   for (const std::string& name : list.names) {
     const AttributeHandle attribute(
         H5Aopen_by_name(file_.get(), where.c_str(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT));
-    if (!attribute.valid()) refuse(where, "attribute " + name + " cannot be read: " + error_text(), kDamaged);
+    if (!attribute.valid()) refuse(where, "attribute " + name + " cannot be read: " + error_text(), kDamagedFile);
     const Space space(H5Aget_space(attribute.get()));
     const Type type(H5Aget_type(attribute.get()));
     if (!is_single(space.get()) || !type.valid()) continue;
@@ -200,20 +200,20 @@ ReadFile::Checked ReadFile::open_dataset(const std::string& where) const {
   if (!has_dataset(where)) refuse(where, "no such dataset");
   Checked out;
   out.dataset = Dataset(H5Dopen2(file_.get(), where.c_str(), H5P_DEFAULT));
-  if (!out.dataset.valid()) refuse(where, "cannot be opened: " + error_text(), kDamaged);
+  if (!out.dataset.valid()) refuse(where, "cannot be opened: " + error_text(), kDamagedFile);
   const Type type(H5Dget_type(out.dataset.get()));
   out.type = H5Tget_class(type.get());
   if (out.type != H5T_INTEGER && out.type != H5T_FLOAT && out.type != H5T_STRING) {
-    refuse(where, "holds neither numbers nor text", kDamaged);
+    refuse(where, "holds neither numbers nor text", kDamagedFile);
   }
   out.element_bytes = static_cast<std::int64_t>(H5Tget_size(type.get()));
   if (out.type != H5T_STRING && (out.element_bytes < 1 || out.element_bytes > 8)) {
-    refuse(where, fmt::format("holds numbers of {} bytes", out.element_bytes), kDamaged);
+    refuse(where, fmt::format("holds numbers of {} bytes", out.element_bytes), kDamagedFile);
   }
 
   const Space space(H5Dget_space(out.dataset.get()));
   const int rank = H5Sget_simple_extent_ndims(space.get());
-  if (rank < 0 || H5Sget_simple_extent_type(space.get()) == H5S_NULL) refuse(where, "has no extents", kDamaged);
+  if (rank < 0 || H5Sget_simple_extent_type(space.get()) == H5S_NULL) refuse(where, "has no extents", kDamagedFile);
   std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
   if (rank > 0) H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
   for (const hsize_t extent : extents) {
@@ -223,7 +223,7 @@ ReadFile::Checked ReadFile::open_dataset(const std::string& where) const {
   const auto count = element_count(out.shape);
   std::int64_t bytes = 0;
   if (!count || __builtin_mul_overflow(*count, out.element_bytes, &bytes)) {
-    refuse(where, fmt::format("its extents {} are impossible", to_string(out.shape)), kDamaged);
+    refuse(where, fmt::format("its extents {} are impossible", to_string(out.shape)), kDamagedFile);
   }
   out.count = *count;
 
@@ -254,30 +254,30 @@ void ReadFile::read_raw(const Checked& from, const std::string& where, hid_t typ
 
 void ReadFile::read(const Checked& from, const std::string& where, std::span<float> out) const {
   CLEAVE_ASSERT(static_cast<std::int64_t>(out.size()) == from.count, "{} of {} elements", out.size(), from.count);
-  if (from.type != H5T_FLOAT) refuse(where, "does not hold floating-point numbers", kDamaged);
+  if (from.type != H5T_FLOAT) refuse(where, "does not hold floating-point numbers", kDamagedFile);
   read_raw(from, where, H5T_NATIVE_FLOAT, out.data());
 }
 
 void ReadFile::read(const Checked& from, const std::string& where, std::span<double> out) const {
   CLEAVE_ASSERT(static_cast<std::int64_t>(out.size()) == from.count, "{} of {} elements", out.size(), from.count);
-  if (from.type != H5T_FLOAT) refuse(where, "does not hold floating-point numbers", kDamaged);
+  if (from.type != H5T_FLOAT) refuse(where, "does not hold floating-point numbers", kDamagedFile);
   read_raw(from, where, H5T_NATIVE_DOUBLE, out.data());
 }
 
 void ReadFile::read(const Checked& from, const std::string& where, std::span<std::int64_t> out) const {
   CLEAVE_ASSERT(static_cast<std::int64_t>(out.size()) == from.count, "{} of {} elements", out.size(), from.count);
-  if (from.type != H5T_INTEGER) refuse(where, "does not hold integers", kDamaged);
+  if (from.type != H5T_INTEGER) refuse(where, "does not hold integers", kDamagedFile);
   read_raw(from, where, H5T_NATIVE_INT64, out.data());
 }
 
 Attribute ReadFile::read_scalar(const std::string& where) const {
   const Checked from = open_dataset(where);
-  if (from.count != 1) refuse(where, fmt::format("is {}, not one value", to_string(from.shape)), kDamaged);
+  if (from.count != 1) refuse(where, fmt::format("is {}, not one value", to_string(from.shape)), kDamagedFile);
   const Type type(H5Dget_type(from.dataset.get()));
   auto value = read_value(type.get(), [&](hid_t memory_type, void* memory) {
     return H5Dread(from.dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, memory);
   });
-  if (!value) refuse(where, "cannot be read", kDamaged);
+  if (!value) refuse(where, "cannot be read", kDamagedFile);
   return std::move(*value);
 }
 

@@ -15,11 +15,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kHint = "tests/golden/README.md has the layout of reference files";
+constexpr const char* kReferenceHint = "tests/golden/README.md has the layout of reference files";
 
 void expect_shape(const hdf5::ReadFile& file, const std::string& where, const Shape& found, const Shape& expected) {
   if (found != expected) {
-    file.refuse(where, fmt::format("is {}, not {}", to_string(found), to_string(expected)), kHint);
+    file.refuse(where, fmt::format("is {}, not {}", to_string(found), to_string(expected)), kReferenceHint);
   }
 }
 
@@ -39,7 +39,7 @@ std::vector<std::int32_t> read_ids(const hdf5::ReadFile& file, const std::string
   file.read(dataset, where, wide);
   for (const std::int64_t id : wide) {
     if (id < 0 || id >= vocab_size) {
-      file.refuse(where, fmt::format("token id {} is not in [0, {})", id, vocab_size), kHint);
+      file.refuse(where, fmt::format("token id {} is not in [0, {})", id, vocab_size), kReferenceHint);
     }
   }
   std::vector<std::int32_t> ids(wide.size());
@@ -52,13 +52,14 @@ ReferenceBatches read_batches_of(const hdf5::ReadFile& file, const Attributes& r
   const std::string tokens = "/batches/tokens", targets = "/batches/targets";
   const Shape shape = file.open_dataset(tokens).shape;
   if (shape.size() != 3 || std::ranges::any_of(shape, [](std::int64_t extent) { return extent < 1; })) {
-    file.refuse(tokens, fmt::format("is {}, not [steps, batch, sequence]", to_string(shape)), kHint);
+    file.refuse(tokens, fmt::format("is {}, not [steps, batch, sequence]", to_string(shape)), kReferenceHint);
   }
   const char* const names[] = {"steps", "batch", "seq_len"};
   for (std::size_t i = 0; i < 3; ++i) {
     const auto stated = find_integer(root, names[i]);
     if (stated && *stated != shape[i]) {
-      file.refuse(tokens, fmt::format("is {}, but the attribute {} is {}", to_string(shape), names[i], *stated), kHint);
+      file.refuse(tokens, fmt::format("is {}, but the attribute {} is {}", to_string(shape), names[i], *stated),
+                  kReferenceHint);
     }
   }
   constexpr std::int64_t kMostIds = std::int64_t{std::numeric_limits<std::int32_t>::max()} + 1;
@@ -68,7 +69,7 @@ ReferenceBatches read_batches_of(const hdf5::ReadFile& file, const Attributes& r
 }
 
 std::vector<Tensor> read_init(const hdf5::ReadFile& file) {
-  if (!file.has_group("/init")) file.refuse("/init", "no such group", kHint);
+  if (!file.has_group("/init")) file.refuse("/init", "no such group", kReferenceHint);
   std::vector<Tensor> tensors;
   for (const std::string& name : file.names_in("/init")) {
     const std::string where = "/init/" + name;
@@ -76,7 +77,7 @@ std::vector<Tensor> read_init(const hdf5::ReadFile& file) {
     tensors.push_back({name, dataset.shape, std::vector<float>(static_cast<std::size_t>(dataset.count))});
     file.read(dataset, where, tensors.back().data);
   }
-  if (tensors.empty()) file.refuse("/init", "holds no tensors", kHint);
+  if (tensors.empty()) file.refuse("/init", "holds no tensors", kReferenceHint);
   return tensors;
 }
 
@@ -93,7 +94,8 @@ std::vector<ReferenceTensor> read_expected(const hdf5::ReadFile& file, const std
     if (begin || end) {
       const auto count = static_cast<std::int64_t>(tensor.values.size());
       if (!begin || !end || *begin < 0 || *end < *begin || *end > count) {
-        file.refuse(where, fmt::format("noise_begin and noise_end are no range within {} elements", count), kHint);
+        file.refuse(where, fmt::format("noise_begin and noise_end are no range within {} elements", count),
+                    kReferenceHint);
       }
       tensor.noise = NoiseRange{*begin, *end};
     }

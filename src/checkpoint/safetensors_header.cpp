@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr const char* kHint = "cut short, damaged, or not a safetensors file";
+constexpr const char* kHeaderHint = "cut short, damaged, or not a safetensors file";
 constexpr int kDeepest = 4;  // header: tensor: shape or offsets
 constexpr std::size_t kMostRank = 32;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;  // of one tensor
@@ -55,20 +55,20 @@ std::optional<std::uint64_t> bytes_per_element(std::string_view type) {
 Json parse_guarded(const fs::path& path, std::string_view text) {
   std::vector<std::set<std::string>> keys;
   const auto guard = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kDeepest) refuse_file(path, "its header is nested too deeply", kHint);
+    if (depth > kDeepest) refuse_file(path, "its header is nested too deeply", kHeaderHint);
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      refuse_file(path, fmt::format("its header has \"{}\" twice", value.get<std::string>()), kHint);
+      refuse_file(path, fmt::format("its header has \"{}\" twice", value.get<std::string>()), kHeaderHint);
     }
     return true;
   };
   try {
     Json json = Json::parse(text.begin(), text.end(), guard);
-    if (!json.is_object()) refuse_file(path, "its header is no JSON object", kHint);
+    if (!json.is_object()) refuse_file(path, "its header is no JSON object", kHeaderHint);
     return json;
   } catch (const Json::exception& error) {
-    refuse_file(path, fmt::format("its header is not JSON: {}", error.what()), kHint);
+    refuse_file(path, fmt::format("its header is not JSON: {}", error.what()), kHeaderHint);
   }
 }
 
@@ -84,7 +84,7 @@ std::vector<std::uint64_t> whole_numbers(const Json& json, bool& good) {
 
 SafetensorsEntry parse_entry(const fs::path& path, const std::string& name, const Json& json) {
   const auto refuse = [&](const std::string& what) {
-    refuse_file(path, fmt::format("tensor {}: {}", name, what), kHint);
+    refuse_file(path, fmt::format("tensor {}: {}", name, what), kHeaderHint);
   };
   if (!json.is_object() || json.size() != 3 || !json.contains("dtype") || !json.contains("shape") ||
       !json.contains("data_offsets")) {
@@ -137,11 +137,11 @@ void check_ranges(const fs::path& path, const SafetensorsHeader& header, std::ui
     if (end > data_bytes) {
       refuse_file(
           path, fmt::format("tensor {}: ends at byte {} of the data, which has {}", entry->info.name, end, data_bytes),
-          kHint);
+          kHeaderHint);
     }
   }
   if (end != data_bytes) {
-    refuse_file(path, fmt::format("{} bytes of data, of which tensors take {}", data_bytes, end), kHint);
+    refuse_file(path, fmt::format("{} bytes of data, of which tensors take {}", data_bytes, end), kHeaderHint);
   }
 }
 
@@ -153,22 +153,22 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 
 SafetensorsHeader parse_safetensors_header(const fs::path& path, std::span<const std::byte> file) {
   std::uint64_t length = 0;
-  if (file.size() < sizeof length) refuse_file(path, fmt::format("{} bytes are too few", file.size()), kHint);
+  if (file.size() < sizeof length) refuse_file(path, fmt::format("{} bytes are too few", file.size()), kHeaderHint);
   std::memcpy(&length, file.data(), sizeof length);
   const std::uint64_t rest = file.size() - sizeof length;
   if (length > rest || length > kLongestHeader || length < 2) {
-    refuse_file(path, fmt::format("a header of {} bytes in a file of {}", length, file.size()), kHint);
+    refuse_file(path, fmt::format("a header of {} bytes in a file of {}", length, file.size()), kHeaderHint);
   }
   const std::string_view text = text_of(file.subspan(sizeof length, length));
-  if (text.front() != '{') refuse_file(path, "its header does not begin with '{'", kHint);
+  if (text.front() != '{') refuse_file(path, "its header does not begin with '{'", kHeaderHint);
 
   SafetensorsHeader header;
   const Json json = parse_guarded(path, text);
   for (const auto& [name, value] : json.items()) {
     if (name == "__metadata__") {
-      if (!value.is_object()) refuse_file(path, "__metadata__ is no object", kHint);
+      if (!value.is_object()) refuse_file(path, "__metadata__ is no object", kHeaderHint);
       for (const auto& [key, entry] : value.items()) {
-        if (!entry.is_string()) refuse_file(path, fmt::format("__metadata__: {} is no string", key), kHint);
+        if (!entry.is_string()) refuse_file(path, fmt::format("__metadata__: {} is no string", key), kHeaderHint);
         header.metadata[key] = entry.get<std::string>();
       }
     } else {

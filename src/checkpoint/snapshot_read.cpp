@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kDamaged = "damaged: take an older checkpoint";
+constexpr const char* kDamagedSnapshot = "damaged: take an older checkpoint";
 
 std::string join(const char* where, const std::string& name) { return fmt::format("{}/{}", where, name); }
 
@@ -48,7 +48,7 @@ class Reader {
     file_.read(dataset, where, out);
     const auto known = datasets_.find(where);
     if (known != datasets_.end() && checksum(out.data(), out.size_bytes()) != known->second.sum) {
-      file_.refuse(where, "its checksum differs", kDamaged);
+      file_.refuse(where, "its checksum differs", kDamagedSnapshot);
     }
   }
 
@@ -76,7 +76,7 @@ class Reader {
     header_.attributes = file_.attributes_of("/");
     header_.attributes.erase("xxh3");
     const auto version = find_integer(header_.attributes, "format_version");
-    if (!version) file_.refuse("", "has no format_version", kDamaged);
+    if (!version) file_.refuse("", "has no format_version", kDamagedSnapshot);
     if (*version < 1 || *version > kFormatVersion) {
       file_.refuse("", fmt::format("is of format {}; formats 1 to {} are read", *version, kFormatVersion),
                    "written by a newer version of this program?");
@@ -96,9 +96,10 @@ class Reader {
       for (const std::string& name : file_.names_in(kState)) read_state(name);
     }
     const auto sum = file_.checksum_of("/");
-    if (!sum) file_.refuse("", "its root has no checksum xxh3", kDamaged);
+    if (!sum) file_.refuse("", "its root has no checksum xxh3", kDamagedSnapshot);
     if (*sum != summary_checksum(root_attributes_, datasets_)) {
-      file_.refuse("", "attributes or datasets are not those that were written: the root's checksum differs", kDamaged);
+      file_.refuse("", "attributes or datasets are not those that were written: the root's checksum differs",
+                   kDamagedSnapshot);
     }
   }
 
@@ -106,8 +107,8 @@ class Reader {
     const std::string where = join(kState, name);
     Attribute value = file_.read_scalar(where);
     const auto sum = file_.checksum_of(where);
-    if (!sum) file_.refuse(where, "has no checksum xxh3", kDamaged);
-    if (*sum != hdf5::checksum_of_value(value)) file_.refuse(where, "its checksum differs", kDamaged);
+    if (!sum) file_.refuse(where, "has no checksum xxh3", kDamagedSnapshot);
+    if (*sum != hdf5::checksum_of_value(value)) file_.refuse(where, "its checksum differs", kDamagedSnapshot);
     datasets_[where] = {{}, *sum};
     header_.state[name] = std::move(value);
   }
@@ -118,10 +119,11 @@ class Reader {
     for (const std::string& name : file_.names_in(group)) {
       const std::string where = join(group, name);
       const auto dataset = file_.open_dataset(where);
-      if (dataset.type != H5T_FLOAT || dataset.element_bytes != 4) file_.refuse(where, "is not of type f32", kDamaged);
+      if (dataset.type != H5T_FLOAT || dataset.element_bytes != 4)
+        file_.refuse(where, "is not of type f32", kDamagedSnapshot);
       if (header_.kind == FileKind::checkpoint) {
         const auto sum = file_.checksum_of(where);
-        if (!sum) file_.refuse(where, "has no checksum xxh3", kDamaged);
+        if (!sum) file_.refuse(where, "has no checksum xxh3", kDamagedSnapshot);
         datasets_[where] = {dataset.shape, *sum};
       }
       infos.push_back({name, dataset.shape});

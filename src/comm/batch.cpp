@@ -11,9 +11,9 @@ namespace cleave::comm {
 
 namespace {
 
-using Word = std::uint64_t;
-constexpr Word kNotice = Word{1} << 63;
-constexpr std::int64_t kWord = sizeof(Word);
+using BatchWord = std::uint64_t;
+constexpr BatchWord kNotice = BatchWord{1} << 63;
+constexpr std::int64_t kWord = sizeof(BatchWord);
 
 std::int64_t whole_words(std::int64_t bytes) { return (bytes + kWord - 1) / kWord * kWord; }
 
@@ -31,8 +31,8 @@ Frame Batch::take() {
   Frame message(std::exchange(bytes_, 0));
   std::byte* to = message.data();
   for (const Entry& entry : entries_) {
-    const auto bytes = static_cast<Word>(entry.frame.size());
-    const Word word = bytes | (entry.notice ? kNotice : 0);
+    const auto bytes = static_cast<BatchWord>(entry.frame.size());
+    const BatchWord word = bytes | (entry.notice ? kNotice : 0);
     std::memcpy(to, &word, sizeof word);
     if (bytes > 0) std::memcpy(to + kWord, entry.frame.data(), bytes);
     std::memset(to + kWord + bytes, 0, static_cast<std::size_t>(bytes_of(entry.frame) - kWord) - bytes);
@@ -53,12 +53,13 @@ std::pair<Frame, bool> Batch::take_only() {
 void for_each_of_batch(std::span<const std::byte> message, const std::function<void(Frame, bool)>& visit) {
   if (std::ssize(message) > Batch::kMost) return visit(Frame(), false);  // of many empty frames it would fill memory
   while (!message.empty()) {
-    Word word = 0;
+    BatchWord word = 0;
     if (message.size() < sizeof word) return visit(Frame(), false);
     std::memcpy(&word, message.data(), sizeof word);
     message = message.subspan(sizeof word);
-    const Word bytes = word & ~kNotice;
-    if (bytes > message.size() || static_cast<Word>(whole_words(static_cast<std::int64_t>(bytes))) > message.size()) {
+    const BatchWord bytes = word & ~kNotice;
+    if (bytes > message.size() ||
+        static_cast<BatchWord>(whole_words(static_cast<std::int64_t>(bytes))) > message.size()) {
       return visit(Frame(), false);
     }
     Frame frame(static_cast<std::int64_t>(bytes));

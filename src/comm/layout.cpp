@@ -122,7 +122,7 @@ std::optional<Fault> check_fields(const Header& header) {
     return Fault::field;
   }
   if (block ? header.op.value < -1 || header.op.value > kMaxExtent : header.op != OpId{}) return Fault::field;
-  if (refused ? header.reason < Reason::memory || header.reason > Reason::columns : header.reason != Reason::none) {
+  if (refused ? header.reason < Reason::memory || header.reason > Reason::absent : header.reason != Reason::none) {
     return Fault::field;
   }
 

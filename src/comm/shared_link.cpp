@@ -13,8 +13,8 @@ namespace cleave::comm {
 
 namespace {
 
-using Word = std::atomic<std::uint32_t>;
-static_assert(Word::is_always_lock_free && sizeof(Word) == 4);
+using SharedWord = std::atomic<std::uint32_t>;
+static_assert(SharedWord::is_always_lock_free && sizeof(SharedWord) == 4);
 static_assert(std::is_trivially_copyable_v<SharedNotice> && sizeof(SharedNotice) == 24);
 
 constexpr std::uint32_t kFree = 0, kLent = 1;
@@ -32,12 +32,13 @@ class SharedLink::Peer final : public FrameMemory {
                                                                                              std::memory_order_release);
   }
   // Words for what this end lends.
-  [[nodiscard]] Word* own_words() const { return words(side_); }
+  [[nodiscard]] SharedWord* own_words() const { return words(side_); }
   [[nodiscard]] const SharedMapping& arena() const { return arena_; }
 
  private:
-  [[nodiscard]] Word* words(SharedSide lender) const {
-    return reinterpret_cast<Word*>(ledger_.data() + SharedMapping::kFirst) + (lender == SharedSide::maker ? 0 : kWords);
+  [[nodiscard]] SharedWord* words(SharedSide lender) const {
+    return reinterpret_cast<SharedWord*>(ledger_.data() + SharedMapping::kFirst) +
+           (lender == SharedSide::maker ? 0 : kWords);
   }
   SharedMapping arena_, ledger_;
   SharedSide side_;

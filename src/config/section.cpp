@@ -25,8 +25,6 @@ const char* kind_name(NodeKind kind) {
 
 Section::Section(Place place) : place_(std::make_shared<Place>(std::move(place))) {}
 
-const std::string& Section::full_path() const { return place_->path_; }
-
 std::string Section::Place::child_path(std::string_view key) const {
   if (key.empty()) return path_;
   return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);

@@ -239,7 +239,7 @@ class Host {
       parts_.share(job);
     }
     if (header.columns == comm::Columns::kept && !take_columns(device, job)) {
-      return refuse(Reason::columns, fmt::format("task {} brought no such columns", header.brought_by.value));
+      return refuse(Reason::absent, fmt::format("task {} brought no such columns", header.brought_by.value));
     }
     if (header.columns == comm::Columns::bring) return keep_columns(device, header, std::move(job.frame));
     worker.add(std::move(job));

@@ -429,7 +429,7 @@ std::optional<std::variant<comm::ResultDraft, comm::Reason>> StageDevice::execut
   comm::ResultDraft result = comm::begin_result(comm::result_header(whole));
   switch (carry_out(asked, task.operands[0], task.reach, result, task.header.digest)) {
     case Status::ok: break;
-    case Status::absent: return comm::Reason::columns;
+    case Status::absent: return comm::Reason::absent;
     case Status::malformed: return comm::Reason::malformed;
     case Status::diverged: return comm::Reason::non_finite;
   }

@@ -52,13 +52,13 @@ CLEAVE_INLINE void softmax_row_backward(const float* p, float* dp, std::int64_t 
 
 /// What the calling thread packs operands of a pair into, kept from pair to pair: of whole pairs, by columns of C, and
 /// of a block of query rows.
-struct Factors {
+struct PackedFactors {
   using enum triangle::Side;
   triangle::Factor keys{columns}, values{columns}, across{columns};
   triangle::Factor block{rows}, triangular{rows}, turned{rows}, block_across{columns};
 };
-Factors& factors() {
-  thread_local Factors memory;
+PackedFactors& factors() {
+  thread_local PackedFactors memory;
   return memory;
 }
 
@@ -79,7 +79,7 @@ Scores::Scores(PairShape shape, std::int64_t keys, const float* k, const float* 
 
 void Scores::probabilities(const float* q, std::int64_t t0, std::int64_t rows, float* probabilities) const {
   const std::int64_t hd = shape_.head_dim, keys = t0 + rows;
-  Factors& packed = factors();
+  PackedFactors& packed = factors();
   packed.block.pack({q, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.keys, t0, {probabilities, keys});
   for (std::int64_t i = 0; i < rows; ++i)
@@ -89,7 +89,7 @@ void Scores::probabilities(const float* q, std::int64_t t0, std::int64_t rows, f
 void Scores::gradients(const float* d_o, std::int64_t t0, std::int64_t rows, const float* probabilities,
                        float* gradients) const {
   const std::int64_t hd = shape_.head_dim, keys = t0 + rows;
-  Factors& packed = factors();
+  PackedFactors& packed = factors();
   packed.block.pack({d_o, hd}, rows, hd);
   triangle::multiply_below(packed.block, packed.values, t0, {gradients, keys});
   for (std::int64_t i = 0; i < rows; ++i) CLEAVE_DISPATCH_LANES(softmax_row_backward)
@@ -110,7 +110,7 @@ void check_chunk(PairShape shape, std::int64_t t0, std::int64_t rows) {
 void block_backward(const Scores& scores, std::int64_t hd, std::int64_t t0, std::int64_t rows, const float* q,
                     const float* d_o, float* dq, float* dk, float* dv, float* probabilities, float* gradients) {
   const std::int64_t keys = t0 + rows;
-  Factors& packed = factors();
+  PackedFactors& packed = factors();
   scores.probabilities(q, t0, rows, probabilities);
   scores.gradients(d_o, t0, rows, probabilities, gradients);
   packed.triangular.pack_below({gradients, keys}, rows, packed.across.depth(), t0);
@@ -140,7 +140,7 @@ void attention_forward_chunk(PairShape shape, std::int64_t t0, std::int64_t rows
   const std::int64_t hd = shape.head_dim, end = t0 + rows;
   float* probabilities = scratch.data();
   const Scores scores(shape, end, k);
-  Factors& packed = factors();
+  PackedFactors& packed = factors();
   packed.across.pack(ConstMatrix(v, hd).transposed(), hd, end);
   for (std::int64_t head = 0; head < shape.heads; ++head)
     for (std::int64_t b0 = t0; b0 < end; b0 += kRows) {

@@ -69,7 +69,8 @@ void add(Parallel& parallel, ConstRows a, ConstRows b, Rows out) {
 
 void accumulate(Parallel& parallel, ConstRows x, Rows into) { add(parallel, into, x, into); }
 
-RopeTable::RopeTable(std::int64_t seq, std::int64_t head_dim, double theta) : seq_(seq), half_(head_dim / 2) {
+RopeTable::RopeTable(std::int64_t seq, std::int64_t head_dim, double theta)
+    : seq_(seq), half_(head_dim / 2), theta_(theta) {
   CLEAVE_ASSERT(head_dim % 2 == 0, "head_dim {} is odd", head_dim);
   cosines_.reserve(static_cast<std::size_t>(seq * half_));
   sines_.reserve(static_cast<std::size_t>(seq * half_));

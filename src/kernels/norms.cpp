@@ -86,9 +86,9 @@ CLEAVE_INLINE void rms_norm_rows(ConstRows x, const float* w, double eps, Rows y
 /// rows of some thousand elements these do not stay in the first-level cache beside the rows. As many as the processor
 /// has registers for the sums of.
 template <class Floats>
-inline constexpr int kTogether = 2;
+inline constexpr int kRowsAtOnce = 2;
 template <>
-inline constexpr int kTogether<lanes::Whole> = 4;
+inline constexpr int kRowsAtOnce<lanes::Whole> = 4;
 
 /// A row in its backward pass. `mean` is 0 for RMSNorm, where none was taken off; dx is null where it is not wanted.
 struct NormedRow {
@@ -173,7 +173,7 @@ CLEAVE_INLINE void norm_backward_of(const NormedRow* rows, const NormedRow* next
 template <class Floats>
 CLEAVE_INLINE void norm_backward_rows(const NormedRow* rows, std::int64_t count, std::int64_t n, const float* w,
                                       float* dw, float* db) {
-  constexpr int kRows = kTogether<Floats>;
+  constexpr int kRows = kRowsAtOnce<Floats>;
   std::int64_t r = 0;
   for (; r + kRows <= count; r += kRows)
     norm_backward_of<Floats, kRows>(rows + r, r + 2 * kRows <= count ? rows + r + kRows : nullptr, n, w, dw, db);

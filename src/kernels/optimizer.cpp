@@ -17,7 +17,7 @@ constexpr std::int64_t kChunk = 16384;  // elements
 
 using FourDoubles = double __attribute__((vector_size(32)));
 using FourFloats = float __attribute__((vector_size(16)));
-using EightDoubles = double __attribute__((vector_size(64)));
+using DoublesOfEight = double __attribute__((vector_size(64)));
 using EightFloats = float __attribute__((vector_size(32)));
 
 constexpr int kSums = 16;
@@ -56,8 +56,8 @@ CLEAVE_INLINE double add_rest(const SquareSums<Doubles>& sums, const float* x, s
 /// whole chunks as registers have sums for are read side by side, each line of what comes next asked for on the way.
 template <class Doubles, class Floats>
 CLEAVE_INLINE void sum_squares_chunks(const float* x, std::int64_t n, double* totals) {
-  constexpr std::int64_t kAhead = 1024,
-                         kBeside = lanes::kStreams * SquareSums<EightDoubles>::kVectors / SquareSums<Doubles>::kVectors;
+  constexpr std::int64_t kAhead = 1024, kBeside = lanes::kStreams * SquareSums<DoublesOfEight>::kVectors /
+                                                  SquareSums<Doubles>::kVectors;
   for (; n >= kBeside * kChunk; x += kBeside * kChunk, n -= kBeside * kChunk) {
     SquareSums<Doubles> sums[kBeside];
     for (std::int64_t t = 0; t < kChunk; t += kSums) {
@@ -80,12 +80,13 @@ CLEAVE_INLINE void sum_squares_chunks(const float* x, std::int64_t n, double* to
   }
 }
 
-struct Factors {
+struct AdamFactors {
   float keep, clip, beta1, new1, beta2, new2, step, root2, eps;
 };
 
-CLEAVE_INLINE void adamw_chunk(const Factors& settings, const float* g, std::int64_t n, float* p, float* m, float* v) {
-  const Factors f = settings;
+CLEAVE_INLINE void adamw_chunk(const AdamFactors& settings, const float* g, std::int64_t n, float* p, float* m,
+                               float* v) {
+  const AdamFactors f = settings;
   for (std::int64_t i = 0; i < n; ++i) {
     const float gradient = f.clip * g[i];
     const float first = f.beta1 * m[i] + f.new1 * gradient;
@@ -109,7 +110,7 @@ double power(double base, std::int64_t exponent) {
 double sum_squares(Parallel& parallel, std::span<const float> x) {
   return parallel.sum_chunks_together(
       std::ssize(x), kChunk, lanes::kStreams, [&](std::int64_t begin, std::int64_t end, double* sums) {
-        dispatch<sum_squares_chunks<FourDoubles, FourFloats>, sum_squares_chunks<EightDoubles, EightFloats>>(
+        dispatch<sum_squares_chunks<FourDoubles, FourFloats>, sum_squares_chunks<DoublesOfEight, EightFloats>>(
             x.data() + begin, end - begin, sums);
       });
 }
@@ -123,15 +124,15 @@ void adamw_update(Parallel& parallel, const AdamW& settings, std::span<const flo
   CLEAVE_ASSERT(settings.step >= 1, "step {}", settings.step);
   const double correction1 = 1 - power(settings.beta1, settings.step);
   const double correction2 = 1 - power(settings.beta2, settings.step);
-  const Factors factors{static_cast<float>(1 - settings.lr * settings.weight_decay),
-                        static_cast<float>(settings.clip),
-                        static_cast<float>(settings.beta1),
-                        static_cast<float>(1 - settings.beta1),
-                        static_cast<float>(settings.beta2),
-                        static_cast<float>(1 - settings.beta2),
-                        static_cast<float>(settings.lr / correction1),
-                        static_cast<float>(1 / std::sqrt(correction2)),
-                        static_cast<float>(settings.eps)};
+  const AdamFactors factors{static_cast<float>(1 - settings.lr * settings.weight_decay),
+                            static_cast<float>(settings.clip),
+                            static_cast<float>(settings.beta1),
+                            static_cast<float>(1 - settings.beta1),
+                            static_cast<float>(settings.beta2),
+                            static_cast<float>(1 - settings.beta2),
+                            static_cast<float>(settings.lr / correction1),
+                            static_cast<float>(1 / std::sqrt(correction2)),
+                            static_cast<float>(settings.eps)};
   parallel.for_chunks(std::ssize(parameter), kChunk, [&](std::int64_t begin, std::int64_t end) {
     dispatch<adamw_chunk>(factors, gradient.data() + begin, end - begin, parameter.data() + begin,
                           exp_avg.data() + begin, exp_avg_sq.data() + begin);

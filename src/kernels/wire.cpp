@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "cleave/base/error.hpp"
@@ -16,7 +18,7 @@ namespace {
 
 using std::bit_cast;
 
-struct Bf16 {
+struct Bf16Bits {
   CLEAVE_INLINE static std::uint16_t narrow(float x) {
     const auto bits = bit_cast<std::uint32_t>(x);
     const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -29,7 +31,7 @@ struct Bf16 {
   }
 };
 
-struct F16 {
+struct F16Bits {
   CLEAVE_INLINE static std::uint16_t narrow(float x) {
     const auto bits = bit_cast<std::uint32_t>(x);
     const std::uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
@@ -57,22 +59,22 @@ struct F16 {
 };
 
 CLEAVE_INLINE void narrow_bf16(const float* from, std::int64_t n, std::uint16_t* to) {
-  for (std::int64_t j = 0; j < n; ++j) to[j] = Bf16::narrow(from[j]);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = Bf16Bits::narrow(from[j]);
 }
 CLEAVE_INLINE void narrow_f16(const float* from, std::int64_t n, std::uint16_t* to) {
-  for (std::int64_t j = 0; j < n; ++j) to[j] = F16::narrow(from[j]);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = F16Bits::narrow(from[j]);
 }
 CLEAVE_INLINE void widen_bf16(const std::uint16_t* from, std::int64_t n, float* to) {
-  for (std::int64_t j = 0; j < n; ++j) to[j] = Bf16::widen(from[j]);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = Bf16Bits::widen(from[j]);
 }
 CLEAVE_INLINE void widen_f16(const std::uint16_t* from, std::int64_t n, float* to) {
-  for (std::int64_t j = 0; j < n; ++j) to[j] = F16::widen(from[j]);
+  for (std::int64_t j = 0; j < n; ++j) to[j] = F16Bits::widen(from[j]);
 }
 CLEAVE_INLINE void round_bf16(float* x, std::int64_t n) {
-  for (std::int64_t j = 0; j < n; ++j) x[j] = Bf16::widen(Bf16::narrow(x[j]));
+  for (std::int64_t j = 0; j < n; ++j) x[j] = Bf16Bits::widen(Bf16Bits::narrow(x[j]));
 }
 CLEAVE_INLINE void round_f16(float* x, std::int64_t n) {
-  for (std::int64_t j = 0; j < n; ++j) x[j] = F16::widen(F16::narrow(x[j]));
+  for (std::int64_t j = 0; j < n; ++j) x[j] = F16Bits::widen(F16Bits::narrow(x[j]));
 }
 
 void check_narrow(DType type) {
@@ -81,10 +83,10 @@ void check_narrow(DType type) {
 
 }  // namespace
 
-std::uint16_t to_bf16(float x) { return Bf16::narrow(x); }
-std::uint16_t to_f16(float x) { return F16::narrow(x); }
-float from_bf16(std::uint16_t bits) { return Bf16::widen(bits); }
-float from_f16(std::uint16_t bits) { return F16::widen(bits); }
+std::uint16_t to_bf16(float x) { return Bf16Bits::narrow(x); }
+std::uint16_t to_f16(float x) { return F16Bits::narrow(x); }
+float from_bf16(std::uint16_t bits) { return Bf16Bits::widen(bits); }
+float from_f16(std::uint16_t bits) { return F16Bits::widen(bits); }
 
 void narrow(DType type, ConstRows from, std::uint16_t* to, std::int64_t to_ld) {
   check_narrow(type);
@@ -137,6 +139,10 @@ bool all_finite(DType type, const std::byte* from, std::int64_t rows, std::int64
     if (!mxint8::is_well_formed(from, columns)) return false;
   }
   return true;
+}
+
+bool all_finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
 }
 
 }  // namespace cleave::kernels

@@ -30,10 +30,6 @@ void take_rows(kernels::ConstRows from, float* to) {
   for (std::int64_t i = 0; i < from.rows; ++i) std::copy_n(from.row(i), from.cols, to + i * from.cols);
 }
 
-bool all_finite(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
-}
-
 // Rows [row, row + rows) of a whole sequence.
 std::span<const float> rows_of_sequence(std::span<const float> all, std::int64_t row, std::int64_t rows,
                                         std::int64_t cols) {
@@ -245,7 +241,7 @@ StageWorker::Status StageWorker::forward(const Chunk& chunk, std::span<const flo
     } catch (const CheckFailure&) { return Status::diverged; }
     in = out;
   }
-  if (!all_finite({in, static_cast<std::size_t>(elements)})) return Status::diverged;
+  if (!kernels::all_finite({in, static_cast<std::size_t>(elements)})) return Status::diverged;
   visit.next += chunk.rows;
   if (visit.next < seq_) return Status::ok;
   if (!visit.kept.empty()) waiting_[{chunk.stage, chunk.sequence}] = std::move(visit);
@@ -382,7 +378,7 @@ StageWorker::Status StageWorker::head(const Chunk& chunk, std::span<const float>
     std::ranges::copy(rows.loss, results.loss.begin());
     if (last) return_norms(*replica, visit, results.norms);
     const bool finite = std::ranges::all_of(rows.loss, [](double loss) { return std::isfinite(loss); });
-    if (!finite || !all_finite(results.dx)) return Status::diverged;
+    if (!finite || !kernels::all_finite(results.dx)) return Status::diverged;
   }
   visit.next += chunk.rows;
   if (last) close_back(forward_, at);
@@ -423,7 +419,7 @@ StageWorker::Status StageWorker::part(const Chunk& chunk, std::span<const float>
     results.target_logits[static_cast<std::size_t>(i)] =
         target >= 0 && target < part.count() ? logits.row(i)[target] : 0.0F;
   }
-  return all_finite(results.tops) && all_finite(results.sums) ? Status::ok : Status::diverged;
+  return kernels::all_finite(results.tops) && kernels::all_finite(results.sums) ? Status::ok : Status::diverged;
 }
 
 StageWorker::Status StageWorker::part_backward(const Chunk& chunk, const PartOperands& rows,
@@ -516,7 +512,7 @@ StageWorker::Status StageWorker::backward(const Chunk& chunk, std::span<const fl
   try {
     go_back(*replica, visit, chunk, dy, dx, {});
   } catch (const CheckFailure&) { return Status::diverged; }
-  if (!all_finite(dx)) return Status::diverged;
+  if (!kernels::all_finite(dx)) return Status::diverged;
   if (!norms.empty()) return_norms(*replica, visit, norms);
   visit.next = chunk.row;
   if (chunk.row == 0) close_back(backward_, at);

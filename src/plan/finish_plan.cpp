@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "cleave/base/error.hpp"
 #include "cleave/plan/cost.hpp"
@@ -31,14 +34,38 @@ std::unordered_map<DeviceId, DeviceState> by_id(std::span<const DeviceState> dev
 }  // namespace
 
 void require_whole(const Work& work, std::span<const TaskletPlan> pieces, Partition partition) {
-  const auto elements = [&](const TaskletPlan& piece) {
-    return work.kind == WorkKind::gemm ? piece.box.m() * piece.box.n() * piece.box.k() : piece.pairs.count();
+  // How often an element is covered is a function that changes at corners of boxes only. It is 1 everywhere if its
+  // corners, each with its sign, are those of the whole box.
+  using Corner = std::array<std::int64_t, 4>;  // row, column, depth, sign
+  std::vector<Corner> corners;
+  corners.reserve(8 * (pieces.size() + 1));
+  const auto add = [&](const TaskletPlan& piece, std::int64_t sign) {
+    const GemmBox box =
+        work.kind == WorkKind::gemm
+            ? piece.box
+            : GemmBox{.m0 = piece.pairs.pair0, .m1 = piece.pairs.pair1, .n0 = 0, .n1 = 1, .k0 = 0, .k1 = 1};
+    if (box.m() == 0 || box.n() == 0 || box.k() == 0) return;
+    for (const auto& [m, m_sign] : {std::pair(box.m0, 1), std::pair(box.m1, -1)}) {
+      for (const auto& [n, n_sign] : {std::pair(box.n0, 1), std::pair(box.n1, -1)}) {
+        for (const auto& [k, k_sign] : {std::pair(box.k0, 1), std::pair(box.k1, -1)})
+          corners.push_back({m, n, k, sign * m_sign * n_sign * k_sign});
+      }
+    }
   };
-  std::int64_t filled = 0;
-  for (const TaskletPlan& piece : pieces) filled += elements(piece);
-  const std::int64_t whole = elements(whole_of(work));
-  CLEAVE_ASSERT(filled == whole, "pieces of partition {} have {} elements, the {} has {}", partition.name(), filled,
-                work.kind == WorkKind::gemm ? "box" : "attention", whole);
+  for (const TaskletPlan& piece : pieces) add(piece, 1);
+  add(whole_of(work), -1);
+  std::ranges::sort(corners);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < corners.size(); ++i) {
+    const auto [m, n, k, sign] = corners[i];
+    sum += sign;
+    const bool last =
+        i + 1 == corners.size() || !std::equal(corners[i].begin(), corners[i].begin() + 3, corners[i + 1].begin());
+    CLEAVE_ASSERT(!last || sum == 0,
+                  "pieces of partition {} leave a gap or overlap at row {}, column {}, depth {} of the {}",
+                  partition.name(), m, n, k, work.kind == WorkKind::gemm ? "box" : "attention");
+    if (last) sum = 0;
+  }
 }
 
 std::vector<TaskletPlan> finish_pieces(const Work& work, std::span<const TaskletPlan> pieces,

@@ -11,8 +11,8 @@ namespace cleave::plan {
 [[nodiscard]] std::vector<TaskletPlan> finish_pieces(const Work& work, std::span<const TaskletPlan> pieces,
                                                      std::span<const DeviceState> devices, const PlanOptions& options);
 
-/// Asserts that pieces of a partition are as many elements as the whole work: a gap, or a block that is there twice,
-/// would otherwise show as training that diverges.
+/// Asserts that pieces of a partition cover the whole work, each element once: a gap, or a block that is there twice,
+/// would otherwise show as training that diverges. Complexity: n log n for n pieces.
 void require_whole(const Work& work, std::span<const TaskletPlan> pieces, Partition partition);
 
 /// Fills every field of `plan` but the bound from its tasklets.

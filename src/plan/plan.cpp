@@ -23,7 +23,7 @@ constexpr double kFarFromBound = 1.08;
 
 /// More than a few devices are planned for again, for longer, where they are that far from the sharper bound, until
 /// they are within the second factor. The first keeps every plan of bench/plan_table within 1.1.
-constexpr double kWorthAgain = 1.095, kEnough = 1.08;
+constexpr double kWorthAgain = 1.095, kCloseToBound = 1.08;
 
 /// A bound that was found on a sample of the devices may be so much earlier with all of them.
 constexpr double kMargin = 1.01;
@@ -74,9 +74,9 @@ OperationPlan plan_operation(const Work& work, std::span<const DeviceState> devi
     const double enough = plan.busy.value() / kFarFromBound * kMargin;
     plan.lower_bound = Seconds(sharper_bound(work, whole_of(work).box, device_rates_of(usable, options.server, 1),
                                              options.server, problem.bound, enough));
-    if (options.stages.runs(SearchStage::again) && std::ssize(usable) > kFewDevices &&
+    if (options.search_stages.runs(SearchStage::again) && std::ssize(usable) > kFewDevices &&
         plan.busy > kWorthAgain * plan.lower_bound) {
-      problem.bound.wanted = kEnough * plan.lower_bound.value();
+      problem.bound.wanted = kCloseToBound * plan.lower_bound.value();
       OperationPlan other = planned();
       if (other.busy < plan.busy) {
         other.lower_bound = plan.lower_bound;

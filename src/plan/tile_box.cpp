@@ -58,14 +58,14 @@ std::vector<TaskletPlan> partition_auto(const Problem& problem) {
   const auto tile = [&](double wavefront) {
     for (DeviceRates& rates : device_rates) rates.wavefront = wavefront;
     return tile_in_rounds(
-        {problem.work, whole.box, device_rates, problem.options.server, problem.bound, problem.options.stages});
+        {problem.work, whole.box, device_rates, problem.options.server, problem.bound, problem.options.search_stages});
   };
   if (problem.options.objective == Objective::step) return pieces_of(tile(kBalancedWavefront), problem.devices);
   if (problem.bound.wanted > 0) {
     pay_headers(problem, device_rates);
     return pieces_of(tile(kBalancedWavefront), problem.devices);
   }
-  const auto runs = [&](SearchStage stage) { return problem.options.stages.runs(stage); };
+  const auto runs = [&](SearchStage stage) { return problem.options.search_stages.runs(stage); };
   BoxTiling tiling = tile(runs(SearchStage::early_tiles) ? kEarlyWavefront : kBalancedWavefront);
   if (tiling.finish > kWorthLaterTiles * problem.bound.finish) {
     if (runs(SearchStage::later_tiles)) {

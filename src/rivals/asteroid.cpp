@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "asteroid_placement.hpp"
+#include "cleave/base/show.hpp"
 #include "cleave/rivals/system.hpp"
 #include "pipeline.hpp"
 #include "pipeline_grid.hpp"
@@ -21,7 +22,7 @@ namespace {
 
 /// Larger micro-batches pay fewer latencies and longer ramps: once a step is this much longer than the shortest, it
 /// only gets worse.
-constexpr double kHopeless = 1.5;
+constexpr double kHopelessCut = 1.5;
 /// Plans of the planner that are costed as steps.
 constexpr std::size_t kCosted = 16;
 class Asteroid final : public PlacedSystem {
@@ -93,7 +94,7 @@ class Asteroid final : public PlacedSystem {
           here_s = std::min(here_s, step_s);
           if (step_s < best.step_s) best = {std::move(plan), &workload, micro_batch, recompute, step_s};
         }
-        if (here_s > kHopeless * shortest_here_s) break;
+        if (here_s > kHopelessCut * shortest_here_s) break;
         shortest_here_s = std::min(shortest_here_s, here_s);
       }
     }
@@ -112,16 +113,12 @@ class Asteroid final : public PlacedSystem {
     for (std::size_t u = 0; u < workload.units.size(); ++u) {
       largest_unit = std::max(largest_unit, stage_memory(workload, u, u + 1, 1, true).with(1));
     }
-    double together = 0, most = 0;
-    for (const fleet::DeviceProfile& device : study.devices) {
-      together += static_cast<double>(device.memory.value());
-      most = std::max(most, static_cast<double>(device.memory.value()));
-    }
+    const FleetMemory memory = memory_of_fleet(study);
     return fmt::format(
-        "a stage of one layer with its gradients and moments takes up to {:.2f} GB, the model {:.1f} GB; the "
-        "largest device has {:.2f} GB, all together {:.1f} GB",
-        largest_unit / 1e9, static_cast<double>(workload.total_parameters() * Workload::kStateBytes) / 1e9, most / 1e9,
-        together / 1e9);
+        "a stage of one layer with its gradients and moments takes up to {}, the model {}; the "
+        "largest device has {}, all together {}",
+        show_bytes(largest_unit), show_bytes(workload.state_bytes()), show_bytes(memory.largest),
+        show_bytes(memory.together));
   }
 
   std::string name_, summary_;

@@ -143,6 +143,7 @@ StepCost AsteroidPlacement::cost_of(const AsteroidPlan& plan) const {
   const std::vector<StageTimes> times = run_pipeline(run, micro_batches);
 
   std::vector<double> end_s(count);
+  std::vector<std::size_t> lowest;  // those of the lowest stage that take part
   for (std::size_t p = 0; p < count; ++p) {
     const AsteroidStage& stage = plan.stages[p];
     const StageMemory one =
@@ -181,22 +182,14 @@ StepCost AsteroidPlacement::cost_of(const AsteroidPlan& plan) const {
     const CollectiveCost exchange =
         ring_all_reduce(network_, active, parameters * static_cast<double>(workload_.element));
     charge(exchange, active, cost.usage);
+    if (p == 0) lowest = active;
     end_s[p] = times[p].quiet_s + exchange.time_s;
     cost.time_s = std::max(cost.time_s, end_s[p] + update_s);
     if (p + 1 < count || p == 0 || workload_.tied_parameters == 0) continue;
-    // The tied embedding's two gradients meet: one device of each end, and then their groups, which sum at the same
-    // time.
     const auto tied = static_cast<double>(workload_.tied_parameters * workload_.element);
-    const std::size_t head = active.front(), table = plan.stages.front().members.front();
-    const Hop there = network_.hop(table, head, tied), back = network_.hop(head, table, tied);
     const double begin_s = std::max(end_s[0], end_s[p]);
-    cost.time_s = std::max(cost.time_s, begin_s + std::max(there.time_s(), back.time_s()) + update_s);
-    for (const auto& [from, to, hop] : {std::tuple(table, head, there), std::tuple(head, table, back)}) {
-      cost.usage[from].up += Seconds(hop.send_s);
-      cost.usage[to].down += Seconds(hop.receive_s);
-      cost.usage[from].bytes_up += Bytes(std::llround(tied + header));
-      cost.usage[to].bytes_down += Bytes(std::llround(tied + header));
-    }
+    const double exchange_s = charge_exchange_between(network_, lowest, active, tied, cost.usage);
+    cost.time_s = std::max(cost.time_s, begin_s + exchange_s + update_s);
   }
   return cost;
 }

@@ -32,9 +32,9 @@ struct StagePace {
   bool found = false;
 };
 
-class Planner {
+class AsteroidSearch {
  public:
-  Planner(const AsteroidProblem& problem, std::size_t blocks)
+  AsteroidSearch(const AsteroidProblem& problem, std::size_t blocks)
       : problem_(problem),
         units_(problem.workload.units.size()),
         blocks_(std::min(blocks, problem.devices.size())),
@@ -237,7 +237,7 @@ class Planner {
 
 std::vector<AsteroidPlan> propose_plans(const AsteroidProblem& problem, std::size_t blocks) {
   if (problem.devices.empty()) return {};
-  return Planner(problem, blocks).run();
+  return AsteroidSearch(problem, blocks).run();
 }
 
 AsteroidPlan plan_asteroid(const AsteroidProblem& problem, std::size_t blocks) {

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <memory>
 
+#include "cleave/base/show.hpp"
 #include "cleave/rivals/system.hpp"
 #include "workload.hpp"
 
@@ -50,9 +51,8 @@ class CloudGpu final : public System {
       if (fit < 1 || state > static_cast<double>(gpu.host_memory.value())) {
         report.feasible = false;
         report.why =
-            fmt::format("weights, gradients and moments take {:.1f} GB; {} GPU{} {:.1f} GB, the host {:.1f} GB",
-                        state / 1e9, gpu.count, gpu.count == 1 ? " has" : "s have", memory / 1e9,
-                        static_cast<double>(gpu.host_memory.value()) / 1e9);
+            fmt::format("weights, gradients and moments take {}; {} GPU{} {}, the host {}", show_bytes(state),
+                        gpu.count, gpu.count == 1 ? " has" : "s have", show_bytes(memory), show_bytes(gpu.host_memory));
         return;
       }
       const double passes = std::ceil(static_cast<double>(w.batch) / fit);

@@ -82,6 +82,14 @@ CollectiveCost exchange_between(const Network& network, std::span<const std::siz
   return exchange;
 }
 
+CollectiveCost scaled(CollectiveCost exchange, double times) {
+  exchange.time_s *= times;
+  for (auto* part : {&exchange.up_s, &exchange.down_s, &exchange.bytes_up, &exchange.bytes_down}) {
+    for (double& value : *part) value *= times;
+  }
+  return exchange;
+}
+
 double charge_exchange_between(const Network& network, std::span<const std::size_t> first,
                                std::span<const std::size_t> last, double bytes, std::span<sched::Usage> usage) {
   const CollectiveCost exchange = exchange_between(network, first, last, bytes);

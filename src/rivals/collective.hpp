@@ -38,6 +38,9 @@ struct CollectiveCost {
 [[nodiscard]] CollectiveCost exchange_between(const Network& network, std::span<const std::size_t> first,
                                               std::span<const std::size_t> last, double bytes);
 
+/// So many exchanges, one after another.
+[[nodiscard]] CollectiveCost scaled(CollectiveCost exchange, double times);
+
 /// Adds what an exchange takes of its members' links to `usage`, which has an entry per device of the fleet.
 void charge(const CollectiveCost& exchange, std::span<const std::size_t> members, std::span<sched::Usage> usage);
 /// Charges exchange_between() and returns its time.

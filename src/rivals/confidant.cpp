@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 
+#include "cleave/base/show.hpp"
 #include "cleave/rivals/system.hpp"
 #include "pipeline_grid.hpp"
 #include "placement.hpp"
@@ -23,7 +24,7 @@ namespace cleave::rivals {
 
 namespace {
 
-struct Chain {
+struct ConfidantChain {
   std::vector<std::size_t> devices;  ///< one a stage, in order
   PipelineSchedule schedule;
   double step_s = std::numeric_limits<double>::infinity();
@@ -31,8 +32,8 @@ struct Chain {
 };
 
 // The best pipeline over these devices in this order: micro-batches are powers of two.
-Chain best_chain(const StudyInput& study, const Workload& workload, const std::vector<std::size_t>& devices) {
-  Chain best;
+ConfidantChain best_chain(const StudyInput& study, const Workload& workload, const std::vector<std::size_t>& devices) {
+  ConfidantChain best;
   for (const bool recompute : {false, true}) {
     for (std::int64_t micro_batch = 1; micro_batch <= workload.batch; micro_batch *= 2) {
       const std::optional<std::vector<std::size_t>> cuts =
@@ -50,7 +51,7 @@ Chain best_chain(const StudyInput& study, const Workload& workload, const std::v
 
 class ChainPlacement final : public Placement {
  public:
-  ChainPlacement(const StudyInput& study, const Workload& workload, Chain chain)
+  ChainPlacement(const StudyInput& study, const Workload& workload, ConfidantChain chain)
       : study_(study),
         declared_(study.devices),
         workload_(workload),
@@ -76,7 +77,7 @@ class ChainPlacement final : public Placement {
       return remedy;
     }
     for (const std::size_t d : devices) gone_.push_back(d);
-    Chain after = cut_again();
+    ConfidantChain after = cut_again();
     if (!after.found()) {
       remedy.survives = false;
       remedy.why = "the devices that remain cannot hold the model";
@@ -90,23 +91,23 @@ class ChainPlacement final : public Placement {
 
   void restore(std::size_t device) override {
     std::erase(gone_, device);
-    if (Chain after = cut_again(); after.found()) chain_ = std::move(after);
+    if (ConfidantChain after = cut_again(); after.found()) chain_ = std::move(after);
   }
 
   void slow(std::size_t device, double factor) override {
     study_.devices[device] = fleet::slowed(declared_[device], factor);
-    if (Chain after = cut_again(); after.found()) chain_ = std::move(after);
+    if (ConfidantChain after = cut_again(); after.found()) chain_ = std::move(after);
   }
 
  private:
-  [[nodiscard]] Chain cut_again() const {
+  [[nodiscard]] ConfidantChain cut_again() const {
     std::vector<std::size_t> left = original_;
     std::erase_if(left, [&](std::size_t d) { return std::find(gone_.begin(), gone_.end(), d) != gone_.end(); });
-    return left.empty() ? Chain{} : best_chain(study_, workload_, left);
+    return left.empty() ? ConfidantChain{} : best_chain(study_, workload_, left);
   }
 
   // All units that change their device, fetched at once over the slower of the two links.
-  [[nodiscard]] double migration_s(const Chain& after) const {
+  [[nodiscard]] double migration_s(const ConfidantChain& after) const {
     double longest_s = 0;
     for (std::size_t s = 0; s < after.devices.size(); ++s) {
       const std::size_t device = after.devices[s];
@@ -125,7 +126,7 @@ class ChainPlacement final : public Placement {
     while (unit >= chain_.schedule.cuts[s + 1]) ++s;
     return chain_.devices[s];
   }
-  [[nodiscard]] double slowest_uplink(const Chain& chain) const {
+  [[nodiscard]] double slowest_uplink(const ConfidantChain& chain) const {
     double slowest = std::numeric_limits<double>::infinity();
     for (const std::size_t d : chain.devices) slowest = std::min(slowest, study_.devices[d].uplink.value());
     return slowest;
@@ -135,7 +136,7 @@ class ChainPlacement final : public Placement {
   std::vector<fleet::DeviceProfile> declared_;
   const Workload& workload_;
   std::vector<std::size_t> original_, gone_;
-  Chain chain_;
+  ConfidantChain chain_;
 };
 
 class Confidant final : public PlacedSystem {
@@ -151,22 +152,22 @@ class Confidant final : public PlacedSystem {
         std::make_shared<const Workload>(describe_workload(study.model, study.batch, study.wire, Granularity::halves));
     const Workload& workload = *shared;
     const std::vector<std::size_t> order = by_link(study);
-    Chain best;
+    ConfidantChain best;
     const std::size_t most = std::min(order.size(), workload.units.size());
     for (std::size_t stages = 1; stages <= most; ++stages) {
       const std::vector<std::size_t> devices(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(stages));
-      Chain chain = best_chain(study, workload, devices);
+      ConfidantChain chain = best_chain(study, workload, devices);
       if (chain.step_s < best.step_s) best = std::move(chain);
     }
     for (const std::size_t d : order) {  // alone, links do not matter
-      Chain chain = best_chain(study, workload, {d});
+      ConfidantChain chain = best_chain(study, workload, {d});
       if (chain.step_s < best.step_s) best = std::move(chain);
     }
     if (!best.found()) {
       report.why = fmt::format(
           "a pipeline of {} stages, one unit each, does not fit the best-connected devices: the "
-          "model with gradients and moments takes {:.2f} GB",
-          most, static_cast<double>(workload.total_parameters() * Workload::kStateBytes) / 1e9);
+          "model with gradients and moments takes {}",
+          most, show_bytes(workload.state_bytes()));
       return {};
     }
     std::string layout = fmt::format("{} stages, micro-batches of {}{}", best.devices.size(), best.schedule.micro_batch,

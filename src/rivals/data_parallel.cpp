@@ -24,7 +24,8 @@ class DataParallel final : public PlacedSystem {
       report.why = choice.why;
       return {};
     }
-    return one_layout(fmt::format("{} of {} devices that hold the model", choice.grid.size(), choice.able),
+    std::string layout = fmt::format("{} of {} devices that hold the model", choice.grid.size(), choice.able);
+    return one_layout(std::move(layout),
                       std::make_unique<CopyGrid>(study, workload, std::move(choice.grid), CopyOptions{}));
   }
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "cleave/base/show.hpp"
 #include "collective.hpp"
 #include "pipeline.hpp"
 #include "pipeline_grid.hpp"
@@ -14,13 +15,6 @@
 namespace cleave::rivals {
 
 namespace {
-
-void scale(CollectiveCost& cost, double factor) {
-  cost.time_s *= factor;
-  for (std::vector<double>* part : {&cost.up_s, &cost.down_s, &cost.bytes_up, &cost.bytes_down}) {
-    for (double& value : *part) value *= factor;
-  }
-}
 
 double bytes_of_copy(const Workload& workload, CopyOptions options, std::int64_t micro_batch, bool recompute) {
   return stage_memory(workload, 0, workload.units.size(), micro_batch, recompute).with(1) +
@@ -88,7 +82,8 @@ StepCost CopyGrid::cost_of(const Grid& grid, const std::vector<std::int64_t>& sh
   for (const std::size_t d : members) update_s = std::max(update_s, update_time(d).value());
   const auto total = static_cast<double>(workload().total_parameters() * workload().element);
   CollectiveCost exchange = ring_all_reduce(network(), members, total);
-  if (options_.exchange_every > 1) scale(exchange, 1.0 / static_cast<double>(options_.exchange_every));
+  if (options_.exchange_every > 1)
+    exchange = scaled(std::move(exchange), 1.0 / static_cast<double>(options_.exchange_every));
   cost.time_s = computed_s + exchange.time_s;
   std::vector<CollectiveCost> layers;
   double overlapped_s = options_.exchange_every > 1 ? std::numeric_limits<double>::infinity() : 0;
@@ -109,18 +104,12 @@ StepCost CopyGrid::cost_of(const Grid& grid, const std::vector<std::int64_t>& sh
 
 CopyChoice choose_copies(const StudyInput& study, const Workload& workload, CopyOptions options) {
   const double need = bytes_of_copy(workload, options, 1, true);
-  std::vector<std::size_t> able;
-  Bytes largest{0};
-  for (const std::size_t d : by_link(study)) {
-    largest = std::max(largest, study.devices[d].memory);
-    if (static_cast<double>(study.devices[d].memory.value()) >= need) able.push_back(d);
-  }
+  const std::vector<std::size_t> able = with_room(study, by_link(study), need);
   CopyChoice choice;
   choice.able = able.size();
   if (able.empty()) {
-    choice.why =
-        fmt::format("the whole model with gradients and moments takes {:.2f} GB on a device; the largest has {:.2f} GB",
-                    need / 1e9, static_cast<double>(largest.value()) / 1e9);
+    choice.why = fmt::format("the whole model with gradients and moments takes {} on a device; the largest has {}",
+                             show_bytes(need), show_bytes(memory_of_fleet(study).largest));
     return choice;
   }
   double shortest_s = std::numeric_limits<double>::infinity();

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <optional>
 
+#include "cleave/base/show.hpp"
 #include "cleave/rivals/system.hpp"
 #include "dtfm_search.hpp"
 #include "pipeline_grid.hpp"
@@ -23,7 +24,7 @@ namespace {
 /// Shapes of the grid that get its full scheduler.
 constexpr std::size_t kShapesSearched = 4;
 /// Shapes that cannot come this close to the shortest step are not costed.
-constexpr double kHopeless = 1.1;
+constexpr double kHopelessGrid = 1.1;
 
 // stages x pipelines over the best-connected devices that can hold any stage.
 struct Shape {
@@ -54,9 +55,9 @@ struct Variant {
   bool sharded = false;  ///< moments and master weights in shards over the devices of a stage
 };
 
-class Planner {
+class DtfmSearch {
  public:
-  Planner(const StudyInput& study, const Workload& workload, Variant variant)
+  DtfmSearch(const StudyInput& study, const Workload& workload, Variant variant)
       : study_(study),
         workload_(workload),
         variant_(variant),
@@ -81,10 +82,7 @@ class Planner {
           least_need_ = need;
           least_stages_ = stages;
         }
-        std::vector<std::size_t> able;
-        for (const std::size_t d : by_link_) {
-          if (static_cast<double>(study_.devices[d].memory.value()) >= need) able.push_back(d);
-        }
+        const std::vector<std::size_t> able = with_room(study_, by_link_, need);
         const std::size_t most = std::min(able.size() / stages, pipelines);
         if (most < pipelines) {
           if (variant_.sharded) continue;
@@ -101,7 +99,8 @@ class Planner {
           Candidate tried = candidate;
           tried.grid = std::move(grid);
           if (stages * pipelines == 1) tried.shape.members = tried.grid.front();
-          if (PipelineGrid(study_, workload_, tried.grid, tried.schedule).least_s() > kHopeless * shortest_s) continue;
+          if (PipelineGrid(study_, workload_, tried.grid, tried.schedule).least_s() > kHopelessGrid * shortest_s)
+            continue;
           choose_schedule(tried);
           if (tried.step_s < best.step_s) best = std::move(tried);
         }
@@ -156,15 +155,14 @@ class Planner {
       return fmt::format("{} stages need as many devices and layers or halves of them; there are {} devices and {}",
                          study_.dtfm.stages, study_.devices.size(), workload_.units.size());
     }
-    const auto have = std::max_element(study_.devices.begin(), study_.devices.end(),
-                                       [](const auto& a, const auto& b) { return a.memory < b.memory; });
     const auto able = std::count_if(study_.devices.begin(), study_.devices.end(), [&](const auto& device) {
       return static_cast<double>(device.memory.value()) >= least_need_;
     });
     return fmt::format(
-        "a stage of at least one layer with its gradients and moments takes {:.2f} GB at {} stages; {} of "
-        "{} devices have that (the largest {:.2f} GB)",
-        least_need_ / 1e9, least_stages_, able, study_.devices.size(), static_cast<double>(have->memory.value()) / 1e9);
+        "a stage of at least one layer with its gradients and moments takes {} at {} stages; {} of "
+        "{} devices have that (the largest {})",
+        show_bytes(least_need_), least_stages_, able, study_.devices.size(),
+        show_bytes(memory_of_fleet(study_).largest));
   }
 
  private:
@@ -251,7 +249,7 @@ class Dtfm final : public PlacedSystem {
  private:
   [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
     const Workload workload = describe_workload(study.model, study.batch, study.wire, variant_.granularity);
-    Planner planner(study, workload, variant_);
+    DtfmSearch planner(study, workload, variant_);
     const std::vector<Candidate> ranked = planner.rank_shapes();
     if (ranked.empty()) {
       report.why = planner.why_not();

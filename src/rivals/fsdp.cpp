@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 
+#include "cleave/base/show.hpp"
 #include "cleave/rivals/system.hpp"
 #include "collective.hpp"
 #include "pipeline.hpp"
@@ -79,7 +80,7 @@ class FsdpGrid final : public ReplicaGrid {
       const double per_pass = static_cast<double>(mine[i]) / static_cast<double>(passes);
       slowest_s = std::max(slowest_s, per_pass / rate_of(group[i]));
     }
-    std::map<std::int64_t, decltype(ring_all_reduce(network(), group, 0))> rings;  // layers are alike
+    std::map<std::int64_t, CollectiveCost> rings;  // layers are alike
     const auto ring_of = [&](std::size_t unit) -> const auto& {
       const std::int64_t bytes = workload().units[unit].parameters * workload().element;
       const auto found = rings.find(bytes);
@@ -102,16 +103,8 @@ class FsdpGrid final : public ReplicaGrid {
     const double flops =
         workload().forward_flops(0, units) * (schedule_.recompute ? 2 : 1) + workload().backward_flops(0, units);
     for (std::size_t u = 0; u < units; ++u) {
-      auto carried = ring_of(u);
       // Two gathers (one for the last unit) and one scatter.
-      const double times = count * (u + 1 < units ? 3 : 2) * kHalf;
-      for (std::size_t i = 0; i < group.size(); ++i) {
-        carried.up_s[i] *= times;
-        carried.down_s[i] *= times;
-        carried.bytes_up[i] *= times;
-        carried.bytes_down[i] *= times;
-      }
-      charge(carried, group, usage);
+      charge(scaled(ring_of(u), count * (u + 1 < units ? 3 : 2) * kHalf), group, usage);
     }
     for (std::size_t i = 0; i < group.size(); ++i) {
       usage[group[i]].compute += Seconds(static_cast<double>(mine[i]) * flops / rate_of(group[i]));
@@ -173,10 +166,7 @@ class Fsdp final : public PlacedSystem {
     // Groups of every size, falling by a fifth from all devices; as many of them as there are devices that can.
     for (std::size_t group = order.size(); group > 0; group = fewer(group)) {
       const double need = memory_of(workload, group, {1, true});
-      std::vector<std::size_t> able;
-      for (const std::size_t d : order) {
-        if (static_cast<double>(study.devices[d].memory.value()) >= need) able.push_back(d);
-      }
+      const std::vector<std::size_t> able = with_room(study, order, need);
       const std::size_t most = std::min(able.size() / group, static_cast<std::size_t>(workload.batch));
       for (std::size_t replicas = most; replicas > 0; replicas = fewer(replicas)) {
         Grid grid(replicas);
@@ -211,13 +201,11 @@ class Fsdp final : public PlacedSystem {
   }
 
   static std::string why_not(const StudyInput& study, const Workload& workload) {
-    Bytes largest{0};
-    for (const fleet::DeviceProfile& device : study.devices) largest = std::max(largest, device.memory);
     return fmt::format(
-        "a shard over all {} devices with the layers at work takes {:.2f} GB; not all of them have that (the largest "
-        "{:.2f} GB)",
-        study.devices.size(), memory_of(workload, study.devices.size(), {1, true}) / 1e9,
-        static_cast<double>(largest.value()) / 1e9);
+        "a shard over all {} devices with the layers at work takes {}; not all of them have that (the largest "
+        "{})",
+        study.devices.size(), show_bytes(memory_of(workload, study.devices.size(), {1, true})),
+        show_bytes(memory_of_fleet(study).largest));
   }
 };
 

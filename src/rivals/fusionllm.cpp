@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "cleave/base/show.hpp"
 #include "cleave/rivals/system.hpp"
 #include "pipeline_grid.hpp"
 #include "speed_cuts.hpp"
@@ -27,7 +28,7 @@ constexpr double kIndexBytes = 4;
 /// Cuts and compression depend on each other: rounds of one after the other.
 constexpr int kRounds = 3;
 
-struct Chain {
+struct FusionChain {
   std::vector<std::size_t> devices;
   PipelineSchedule schedule;
   double step_s = std::numeric_limits<double>::infinity();
@@ -66,7 +67,7 @@ class FusionLlm final : public PlacedSystem {
     const Workload workload = describe_workload(study.model, study.batch, study.wire, Granularity::halves);
     const Network network(study.devices, study.links);
     const std::vector<std::size_t> order = by_link(study);
-    Chain best;
+    FusionChain best;
     const std::size_t most = std::min(order.size(), workload.units.size());
     for (std::size_t stages = 1; stages <= most; ++stages) {
       const std::vector<std::size_t> devices(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(stages));
@@ -76,8 +77,8 @@ class FusionLlm final : public PlacedSystem {
     if (best.devices.empty()) {
       report.why = fmt::format(
           "a pipeline of up to {} stages does not fit the best-connected devices: the model with "
-          "gradients and moments takes {:.2f} GB",
-          most, static_cast<double>(workload.total_parameters() * Workload::kStateBytes) / 1e9);
+          "gradients and moments takes {}",
+          most, show_bytes(workload.state_bytes()));
       return {};
     }
     double least = 1;
@@ -111,7 +112,7 @@ class FusionLlm final : public PlacedSystem {
   }
 
   static void try_schedules(const StudyInput& study, const Workload& workload, const Network& network,
-                            const std::vector<std::size_t>& devices, Chain& best) {
+                            const std::vector<std::size_t>& devices, FusionChain& best) {
     for (const bool recompute : {false, true}) {
       for (std::int64_t micro_batch = 1; micro_batch <= workload.batch; micro_batch *= 2) {
         std::optional<PipelineSchedule> schedule =

@@ -15,6 +15,7 @@
 #include <memory>
 #include <numeric>
 
+#include "cleave/base/show.hpp"
 #include "cleave/rivals/system.hpp"
 #include "collective.hpp"
 #include "pipeline.hpp"
@@ -115,10 +116,7 @@ class GalaxyGrid final : public ReplicaGrid {
       rings += halves * (1 + again);
       pace.flops += unit.forward_flops * again + unit.backward_flops;
     }
-    for (std::vector<double>* part :
-         {&pace.carried.up_s, &pace.carried.down_s, &pace.carried.bytes_up, &pace.carried.bytes_down}) {
-      for (double& value : *part) value *= rings;
-    }
+    pace.carried = scaled(std::move(pace.carried), rings);
     return pace;
   }
 
@@ -150,12 +148,8 @@ class GalaxyGrid final : public ReplicaGrid {
         used.memory_peak = Bytes(std::llround(memory.with(pace.shares[i])));
         update_s = std::max(update_s, own_update_s);
         largest = std::max(largest, pace.shares[i]);
-        for (std::vector<double>* part :
-             {&pace.carried.up_s, &pace.carried.down_s, &pace.carried.bytes_up, &pace.carried.bytes_down}) {
-          (*part)[i] *= passes;
-        }
       }
-      charge(pace.carried, grid[r], cost.usage);
+      charge(scaled(std::move(pace.carried), passes), grid[r], cost.usage);
     }
     double exchange_s = 0;
     for (std::size_t position = 0; position < grid.front().size(); ++position) {
@@ -213,12 +207,10 @@ class Galaxy final : public PlacedSystem {
     }
     if (best.empty()) {
       const ShareMemory memory = memory_of(workload, {1, true});
-      double together = 0;
-      for (const fleet::DeviceProfile& device : study.devices) together += static_cast<double>(device.memory.value());
       report.why = fmt::format(
-          "the model with gradients and moments takes {:.2f} GB in shares of whole heads, {} at most; all devices "
-          "together have {:.2f} GB",
-          memory.whole / 1e9, study.model.n_head, together / 1e9);
+          "the model with gradients and moments takes {} in shares of whole heads, {} at most; all devices "
+          "together have {}",
+          show_bytes(memory.whole), study.model.n_head, show_bytes(memory_of_fleet(study).together));
       return {};
     }
     std::string layout =

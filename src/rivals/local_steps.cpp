@@ -35,9 +35,9 @@ class LocalSteps final : public PlacedSystem {
       report.why = choice.why;
       return {};
     }
-    return one_layout(fmt::format("{} of {} devices that hold the model, averaged every {} steps; another algorithm",
-                                  choice.grid.size(), choice.able, options.exchange_every),
-                      std::make_unique<CopyGrid>(study, workload, std::move(choice.grid), options));
+    std::string layout = fmt::format("{} of {} devices that hold the model, averaged every {} steps; another algorithm",
+                                     choice.grid.size(), choice.able, options.exchange_every);
+    return one_layout(std::move(layout), std::make_unique<CopyGrid>(study, workload, std::move(choice.grid), options));
   }
 };
 

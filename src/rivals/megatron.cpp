@@ -15,6 +15,7 @@
 #include <numeric>
 
 #include "cleave/base/random.hpp"
+#include "cleave/base/show.hpp"
 #include "cleave/plan/cost.hpp"
 #include "cleave/rivals/system.hpp"
 #include "collective.hpp"
@@ -269,12 +270,7 @@ class MegatronGrid final : public ReplicaGrid {
                             workload().backward_flops(first, last)) /
                            static_cast<double>(layout_.degree);
       const double rounds = (2 * reductions(s) + reductions_again(s)) * passes;
-      auto reduced = ring_all_reduce(network(), here, sequences / passes * boundary());
       for (std::size_t i = 0; i < here.size(); ++i) {
-        reduced.up_s[i] *= rounds;
-        reduced.down_s[i] *= rounds;
-        reduced.bytes_up[i] *= rounds;
-        reduced.bytes_down[i] *= rounds;
         sched::Usage& used = usage[here[i]];
         used.compute += Seconds(sequences * flops / network().device(here[i]).compute.value());
         used.up += Seconds(times[s].up_s);
@@ -286,7 +282,7 @@ class MegatronGrid final : public ReplicaGrid {
         used.bytes_down += bytes;
         used.memory_peak = Bytes(std::llround(memory_of(s, grid().size()).with(times[s].most_in_flight)));
       }
-      charge(reduced, here, usage);
+      charge(scaled(ring_all_reduce(network(), here, sequences / passes * boundary()), rounds), here, usage);
     }
   }
 
@@ -394,11 +390,7 @@ class Megatron final : public PlacedSystem {
       for (std::size_t s = 0; s < layout.stages(); ++s) {
         need = std::max(need, share_of_stage(workload, layout, s, sharing_of(study, replicas)).with(1));
       }
-      std::vector<std::size_t> able;
-      for (const std::size_t d : order) {
-        if (static_cast<double>(study.devices[d].memory.value()) >= need) able.push_back(d);
-        if (able.size() == replicas * positions) break;
-      }
+      const std::vector<std::size_t> able = with_room(study, order, need, replicas * positions);
       if (able.size() < replicas * positions) continue;
       for (const Grid& grid : worth_trying(study, grid_of(able, replicas, positions)))
         try_schedules(study, workload, grid, layout, best);
@@ -439,17 +431,11 @@ class Megatron final : public PlacedSystem {
   }
 
   static std::string why_not(const StudyInput& study, const Workload& workload) {
-    double together = 0;
-    Bytes largest{0};
-    for (const fleet::DeviceProfile& device : study.devices) {
-      largest = std::max(largest, device.memory);
-      together += static_cast<double>(device.memory.value());
-    }
+    const FleetMemory memory = memory_of_fleet(study);
     return fmt::format(
-        "no split of layers over the heads and the devices fits: the model with gradients and moments takes {:.1f} GB; "
-        "the largest device has {:.2f} GB, all together {:.1f} GB",
-        static_cast<double>(workload.total_parameters() * Workload::kStateBytes) / 1e9,
-        static_cast<double>(largest.value()) / 1e9, together / 1e9);
+        "no split of layers over the heads and the devices fits: the model with gradients and moments takes {}; "
+        "the largest device has {}, all together {}",
+        show_bytes(workload.state_bytes()), show_bytes(memory.largest), show_bytes(memory.together));
   }
 };
 

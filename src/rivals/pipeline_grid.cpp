@@ -150,13 +150,17 @@ std::vector<double> PipelineGrid::run_pipelines(const Grid& grid, const std::vec
   return quiet_s;
 }
 
-// Exchange of gradients within stages, of a tied embedding between the ends of each pipeline, and the update.
+// Exchange of gradients within stages, of a tied embedding between the first and the last stage, and the update.
 void PipelineGrid::finish_stages(const Grid& grid, const std::vector<double>& quiet_s, StepCost& cost) const {
   const std::size_t stages = memory_.size();
   std::vector<double> end_s(stages);
-  for (std::size_t s = 0; s < stages; ++s) {
+  const auto members_of = [&](std::size_t s) {
     std::vector<std::size_t> members;
     for (const std::vector<std::size_t>& pipeline : grid) members.push_back(pipeline[s]);
+    return members;
+  };
+  for (std::size_t s = 0; s < stages; ++s) {
+    const std::vector<std::size_t> members = members_of(s);
     const std::int64_t parameters = workload().parameters(schedule_.cuts[s], schedule_.cuts[s + 1]);
     const CollectiveCost exchange =
         sharded_exchange(network(), members, static_cast<double>(parameters * workload().element));
@@ -172,19 +176,9 @@ void PipelineGrid::finish_stages(const Grid& grid, const std::vector<double>& qu
     cost.time_s = std::max(cost.time_s, end_s[s] + update_s);
     if (s + 1 < stages || s == 0 || workload().tied_parameters == 0) continue;
     const auto tied = static_cast<double>(workload().tied_parameters * workload().element);
-    for (const std::vector<std::size_t>& pipeline : grid) {
-      const Hop there = network().hop(pipeline[0], pipeline[s], tied),
-                back = network().hop(pipeline[s], pipeline[0], tied);
-      sched::Usage &first = cost.usage[pipeline[0]], &last = cost.usage[pipeline[s]];
-      first.up += Seconds(there.send_s);
-      last.down += Seconds(there.receive_s);
-      last.up += Seconds(back.send_s);
-      first.down += Seconds(back.receive_s);
-      count_messages(first, last, tied, 1);
-      count_messages(last, first, tied, 1);
-      const double begin_s = std::max(end_s[0], end_s[s]);
-      cost.time_s = std::max(cost.time_s, begin_s + std::max(there.time_s(), back.time_s()) + update_s);
-    }
+    const double begin_s = std::max(end_s[0], end_s[s]);
+    const double exchange_s = charge_exchange_between(network(), members_of(0), members, tied, cost.usage);
+    cost.time_s = std::max(cost.time_s, begin_s + exchange_s + update_s);
   }
 }
 

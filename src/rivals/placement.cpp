@@ -214,6 +214,15 @@ void fill_report(const StudyInput& study, const StepCost& cost, SystemReport& re
 
 bool may_lose_devices(const StudyInput& study) { return !study.churn.empty() || study.loss.devices > 0; }
 
+FleetMemory memory_of_fleet(const StudyInput& study) {
+  FleetMemory memory;
+  for (const fleet::DeviceProfile& device : study.devices) {
+    memory.largest = std::max(memory.largest, static_cast<double>(device.memory.value()));
+    memory.together += static_cast<double>(device.memory.value());
+  }
+  return memory;
+}
+
 std::vector<PlacedLayout> one_layout(std::string layout, std::unique_ptr<Placement> placement,
                                      std::shared_ptr<const void> owned) {
   std::vector<PlacedLayout> list;

@@ -50,6 +50,12 @@ struct PlacedLayout {
   std::unique_ptr<Placement> placement;
 };
 
+/// Memory of the study's devices, in bytes.
+struct FleetMemory {
+  double largest = 0, together = 0;
+};
+[[nodiscard]] FleetMemory memory_of_fleet(const StudyInput& study);
+
 /// A list of the one layout that a method takes.
 [[nodiscard]] std::vector<PlacedLayout> one_layout(std::string layout, std::unique_ptr<Placement> placement,
                                                    std::shared_ptr<const void> owned = nullptr);

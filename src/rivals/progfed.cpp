@@ -34,8 +34,9 @@ class ProgFed final : public PlacedSystem {
     CopyChoice choice = choose_copies(study, whole, {});
     report.why = choice.why;
     if (choice.able == 0) return {};
-    return one_layout(fmt::format("{} of {} devices that hold the model, grown in {} parts; another algorithm",
-                                  choice.grid.size(), choice.able, kParts),
+    std::string layout = fmt::format("{} of {} devices that hold the model, grown in {} parts; another algorithm",
+                                     choice.grid.size(), choice.able, kParts);
+    return one_layout(std::move(layout),
                       std::make_unique<CopyGrid>(study, whole, std::move(choice.grid), CopyOptions{}));
   }
 

@@ -17,6 +17,16 @@ std::vector<std::size_t> by_link(const StudyInput& study) {
   return order;
 }
 
+std::vector<std::size_t> with_room(const StudyInput& study, std::span<const std::size_t> order, double bytes,
+                                   std::size_t most) {
+  std::vector<std::size_t> able;
+  for (const std::size_t d : order) {
+    if (able.size() == most) break;
+    if (static_cast<double>(study.devices[d].memory.value()) >= bytes) able.push_back(d);
+  }
+  return able;
+}
+
 std::vector<Grid> worth_trying(const StudyInput& study, Grid grid) {
   if (grid.size() > 1 || grid.front().size() > 1) return {std::move(grid)};
   std::vector<std::size_t> order(study.devices.size());

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include "network.hpp"
@@ -28,6 +30,11 @@ using Grid = std::vector<std::vector<std::size_t>>;
 
 /// Positions of the study's devices in order of min(uplink, downlink), the best first; of equal ones the first.
 [[nodiscard]] std::vector<std::size_t> by_link(const StudyInput& study);
+
+/// Of the devices in `order`, those with memory for so many bytes, in that order: the first `most` of them.
+[[nodiscard]] std::vector<std::size_t> with_room(const StudyInput& study, std::span<const std::size_t> order,
+                                                 double bytes,
+                                                 std::size_t most = std::numeric_limits<std::size_t>::max());
 
 /// Grids of the shape of `grid`, which was filled with the best-connected devices: that one. But links do not matter to
 /// one device alone: then grids of each device that is faster than all that have as much memory, the fastest first.

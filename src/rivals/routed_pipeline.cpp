@@ -30,14 +30,14 @@ struct RoutedEntry {
   }
 };
 
-struct Sending {
+struct RoutedSending {
   std::size_t micro_batch = 0, to = kNobody;
   bool backward = false;
 };
 
-struct State {
+struct RoutedState {
   std::deque<std::size_t> forward_ready, backward_ready;
-  std::deque<Sending> outbox;
+  std::deque<RoutedSending> outbox;
   bool computing = false, sending = false;
   double downlink_free_s = 0;
   // What it still has to do, in both directions, of the micro-batches that were given to it.
@@ -49,10 +49,10 @@ struct Waiting {
   std::size_t micro_batch = 0, from = kNobody;
 };
 
-class Run {
+class RoutedRun {
  public:
-  Run(const Network& network, std::span<const RoutedDevice> replicas, std::span<const double> boundary_bytes,
-      std::span<const std::int64_t> sizes, Routing routing)
+  RoutedRun(const Network& network, std::span<const RoutedDevice> replicas, std::span<const double> boundary_bytes,
+            std::span<const std::int64_t> sizes, Routing routing)
       : network_(network),
         routing_(routing),
         replicas_(replicas),
@@ -99,7 +99,7 @@ class Run {
   // When a replica would be done with a micro-batch that is given to it now, if whichever of its resources has most to
   // do never waited.
   [[nodiscard]] double expected_s(std::size_t replica, const Waiting& job) const {
-    const State& state = states_[replica];
+    const RoutedState& state = states_[replica];
     const double size = size_of(job.micro_batch);
     double arrival_s = now_s_;
     if (job.from != kNobody) {
@@ -129,7 +129,7 @@ class Run {
       }
     }
     if (best == kNobody) return waiting_[stage].push_back(job);
-    State& state = states_[best];
+    RoutedState& state = states_[best];
     path_[job.micro_batch][stage] = best;
     times_[best].most_in_flight = std::max(times_[best].most_in_flight, ++state.in_flight);
     const double size = size_of(job.micro_batch), bytes = size * carried(best);
@@ -147,7 +147,7 @@ class Run {
   }
 
   void serve(const RoutedEntry& entry) {
-    State& state = states_[entry.replica];
+    RoutedState& state = states_[entry.replica];
     switch (entry.what) {
       case PipelineEvent::forward_ready: state.forward_ready.push_back(entry.micro_batch); break;
       case PipelineEvent::backward_ready: state.backward_ready.push_back(entry.micro_batch); break;
@@ -159,7 +159,7 @@ class Run {
   }
 
   void computed(const RoutedEntry& entry) {
-    State& state = states_[entry.replica];
+    RoutedState& state = states_[entry.replica];
     const std::size_t stage = replicas_[entry.replica].stage, m = entry.micro_batch;
     state.computing = false;
     RoutedTimes& times = times_[entry.replica];
@@ -187,7 +187,7 @@ class Run {
   }
 
   void compute(std::size_t r) {
-    State& state = states_[r];
+    RoutedState& state = states_[r];
     if (state.computing) return;
     const bool backward = !state.backward_ready.empty();
     std::deque<std::size_t>& queue = backward ? state.backward_ready : state.forward_ready;
@@ -210,12 +210,12 @@ class Run {
   }
 
   void send(std::size_t r) {
-    State& state = states_[r];
+    RoutedState& state = states_[r];
     if (state.sending || state.outbox.empty()) return;
-    const Sending job = state.outbox.front();
+    const RoutedSending job = state.outbox.front();
     state.outbox.pop_front();
     const Hop hop = hop_of(r, job.to, job.micro_batch, job.backward);
-    State& receiver = states_[job.to];
+    RoutedState& receiver = states_[job.to];
     const double start_s = std::max(now_s_, receiver.downlink_free_s);
     receiver.downlink_free_s = start_s + hop.receive_s;
     const double through_s = std::max(now_s_ + hop.send_s, start_s + hop.receive_s);
@@ -245,7 +245,7 @@ class Run {
   std::vector<std::vector<std::size_t>> by_stage_;
   std::vector<std::deque<Waiting>> waiting_;
   std::vector<std::vector<std::size_t>> path_;  // [micro-batch][stage]: replica
-  std::vector<State> states_;
+  std::vector<RoutedState> states_;
   std::vector<RoutedTimes> times_;
   std::priority_queue<RoutedEntry, std::vector<RoutedEntry>, std::greater<>> agenda_;
   std::int64_t sequence_ = 0;
@@ -257,7 +257,7 @@ class Run {
 std::vector<RoutedTimes> run_routed(const Network& network, std::span<const RoutedDevice> devices,
                                     std::span<const double> boundary_bytes, std::span<const std::int64_t> micro_batches,
                                     Routing routing) {
-  return Run(network, devices, boundary_bytes, micro_batches, routing).finish();
+  return RoutedRun(network, devices, boundary_bytes, micro_batches, routing).finish();
 }
 
 }  // namespace cleave::rivals

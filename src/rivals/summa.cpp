@@ -15,6 +15,7 @@
 #include <limits>
 #include <memory>
 
+#include "cleave/base/show.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/model/graph.hpp"
 #include "cleave/plan/cost.hpp"
@@ -206,10 +207,7 @@ class Summa final : public PlacedSystem {
             (study.batch + static_cast<std::int64_t>(replicas) - 1) / static_cast<std::int64_t>(replicas);
         const double need = SummaGrid::memory_of(workload, shape, share);
         least = std::min(least, need);
-        std::vector<std::size_t> able;
-        for (const std::size_t d : order) {
-          if (static_cast<double>(study.devices[d].memory.value()) >= need) able.push_back(d);
-        }
+        const std::vector<std::size_t> able = with_room(study, order, need);
         if (able.size() < replicas * shape.devices()) continue;
         Grid grid(replicas);
         for (std::size_t i = 0; i < replicas * shape.devices(); ++i) grid[i / shape.devices()].push_back(able[i]);
@@ -225,9 +223,9 @@ class Summa final : public PlacedSystem {
     }
     if (best.empty()) {
       report.why = fmt::format(
-          "a block of the model with gradients, moments and activations takes at least {:.2f} GB; "
+          "a block of the model with gradients, moments and activations takes at least {}; "
           "too few devices have that",
-          least / 1e9);
+          show_bytes(least));
       return {};
     }
     std::string layout = fmt::format("{} grids of {} devices", best.size(), best_shape.name());

@@ -15,6 +15,7 @@
 #include <ranges>
 #include <utility>
 
+#include "cleave/base/show.hpp"
 #include "cleave/rivals/system.hpp"
 #include "collective.hpp"
 #include "pipeline.hpp"
@@ -443,12 +444,10 @@ class Swarm final : public PlacedSystem {
                                       std::max<std::int64_t>(1, std::ssize(study.devices) / std::ssize(workload.units)))
                              .with(1));
     }
-    Bytes largest{0};
-    for (const fleet::DeviceProfile& device : study.devices) largest = std::max(largest, device.memory);
     return fmt::format(
-        "a stage of one unit takes up to {:.2f} GB on a device; the largest has {:.2f} GB, and {} devices "
+        "a stage of one unit takes up to {} on a device; the largest has {}, and {} devices "
         "must fill {} stages or fewer",
-        need / 1e9, static_cast<double>(largest.value()) / 1e9, study.devices.size(), workload.units.size());
+        show_bytes(need), show_bytes(memory_of_fleet(study).largest), study.devices.size(), workload.units.size());
   }
 };
 

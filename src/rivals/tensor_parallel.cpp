@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 
+#include "cleave/base/show.hpp"
 #include "cleave/rivals/system.hpp"
 #include "collective.hpp"
 #include "pipeline.hpp"
@@ -41,11 +43,15 @@ class TensorGrid final : public ReplicaGrid {
       : ReplicaGrid(study, model, std::move(grid)), schedule_(schedule) {}
 
  private:
-  struct Pace {                       // of one replica
-    double compute_s = 0;             // per sequence
-    double reduce_s = 0, base_s = 0;  // all-reduces of a micro-batch: per sequence, and their latencies
-    double count = 0;                 // all-reduces of a micro-batch
+  struct Pace {            // of one replica
+    double compute_s = 0;  // per sequence
+    double count = 0;      // all-reduces of a micro-batch
   };
+
+  // One all-reduce of so many sequences' activations.
+  [[nodiscard]] CollectiveCost reduction(const std::vector<std::size_t>& replica, std::int64_t sequences) const {
+    return ring_all_reduce(network(), replica, static_cast<double>(sequences) * workload().units.front().output_bytes);
+  }
 
   [[nodiscard]] Pace pace_of(const std::vector<std::size_t>& replica) const {
     const std::size_t units = workload().units.size();
@@ -57,10 +63,6 @@ class TensorGrid final : public ReplicaGrid {
     Pace pace;
     pace.compute_s = flops / static_cast<double>(replica.size()) / rate;
     pace.count = layers * (schedule_.recompute ? 6 : 4) + 2;
-    const double none_s = ring_all_reduce(network(), replica, 0).time_s;
-    const double one_s = ring_all_reduce(network(), replica, workload().units.front().output_bytes).time_s;
-    pace.base_s = pace.count * none_s;
-    pace.reduce_s = pace.count * (one_s - none_s);
     return pace;
   }
 
@@ -68,8 +70,8 @@ class TensorGrid final : public ReplicaGrid {
     std::vector<double> speeds;
     for (const std::vector<std::size_t>& replica : grid) {
       const Pace pace = pace_of(replica);
-      const double micro_batch_s =
-          static_cast<double>(schedule_.micro_batch) * (pace.compute_s + pace.reduce_s) + pace.base_s;
+      const double micro_batch_s = static_cast<double>(schedule_.micro_batch) * pace.compute_s +
+                                   pace.count * reduction(replica, schedule_.micro_batch).time_s;
       speeds.push_back(1 / micro_batch_s);
     }
     return apportion(workload().batch, speeds);
@@ -86,21 +88,18 @@ class TensorGrid final : public ReplicaGrid {
       if (shares[r] == 0) continue;
       working.push_back(grid[r]);
       const Pace pace = pace_of(grid[r]);
-      const auto passes = static_cast<double>(split_batch(shares[r], schedule_.micro_batch).size());
       const auto sequences = static_cast<double>(shares[r]);
-      computed_s = std::max(computed_s, sequences * (pace.compute_s + pace.reduce_s) + passes * pace.base_s);
-      // Of the links' time and bytes a sequence's all-reduce is affine in its size, too.
-      const CollectiveCost none = ring_all_reduce(network(), grid[r], 0);
-      const CollectiveCost one = ring_all_reduce(network(), grid[r], workload().units.front().output_bytes);
+      double reduced_s = 0;
+      std::map<std::int64_t, double> sizes;  // of micro-batches, and how many all-reduces there are of each
+      for (const std::int64_t size : split_batch(shares[r], schedule_.micro_batch)) sizes[size] += pace.count;
+      for (const auto& [size, times] : sizes) {
+        const CollectiveCost all = scaled(reduction(grid[r], size), times);
+        charge(all, grid[r], cost.usage);
+        reduced_s += all.time_s;
+      }
+      computed_s = std::max(computed_s, sequences * pace.compute_s + reduced_s);
       for (std::size_t i = 0; i < degree; ++i) {
         sched::Usage& used = cost.usage[grid[r][i]];
-        const auto total = [&](const std::vector<double>& zero, const std::vector<double>& full) {
-          return pace.count * (passes * zero[i] + sequences * (full[i] - zero[i]));
-        };
-        used.up += Seconds(total(none.up_s, one.up_s));
-        used.down += Seconds(total(none.down_s, one.down_s));
-        used.bytes_up += Bytes(std::llround(total(none.bytes_up, one.bytes_up)));
-        used.bytes_down += Bytes(std::llround(total(none.bytes_down, one.bytes_down)));
         const double rate = network().device(grid[r][i]).compute.value();
         const double flops = workload().forward_flops(0, workload().units.size()) * (schedule_.recompute ? 2 : 1) +
                              workload().backward_flops(0, workload().units.size());
@@ -163,17 +162,12 @@ class TensorParallel final : public PlacedSystem {
   static Choice choose(const StudyInput& study, const Workload& workload) {
     Choice best;
     const std::vector<std::size_t> order = by_link(study);
-    Bytes largest{0};
-    for (const fleet::DeviceProfile& device : study.devices) largest = std::max(largest, device.memory);
     double least = std::numeric_limits<double>::infinity();
     std::size_t least_degree = 1, able_at_least = 0;
     for (std::size_t degree = 1; degree <= order.size(); ++degree) {
       if (study.model.n_head % static_cast<std::int64_t>(degree) != 0) continue;
       const double need = memory_of(workload, degree, {1, true});
-      std::vector<std::size_t> able;
-      for (const std::size_t d : order) {
-        if (static_cast<double>(study.devices[d].memory.value()) >= need) able.push_back(d);
-      }
+      const std::vector<std::size_t> able = with_room(study, order, need);
       if (need < least) {
         least = need;
         least_degree = degree;
@@ -187,10 +181,10 @@ class TensorParallel final : public PlacedSystem {
       }
     }
     best.why = fmt::format(
-        "a shard with its gradients and moments takes {:.2f} GB at degree {}, the largest that divides {} "
-        "heads; {} of {} devices have that (the largest {:.2f} GB)",
-        least / 1e9, least_degree, study.model.n_head, able_at_least, order.size(),
-        static_cast<double>(largest.value()) / 1e9);
+        "a shard with its gradients and moments takes {} at degree {}, the largest that divides {} "
+        "heads; {} of {} devices have that (the largest {})",
+        show_bytes(least), least_degree, study.model.n_head, able_at_least, order.size(),
+        show_bytes(memory_of_fleet(study).largest));
     return best;
   }
 

@@ -48,6 +48,8 @@ struct Workload {
   [[nodiscard]] double input_bytes(std::size_t first, std::size_t last) const;
   [[nodiscard]] double largest_kept_bytes(std::size_t first, std::size_t last) const;
   [[nodiscard]] std::int64_t total_parameters() const;  ///< tied weights once
+  /// Bytes of all weights with gradients and moments.
+  [[nodiscard]] double state_bytes() const { return static_cast<double>(total_parameters() * kStateBytes); }
   /// FLOP of the whole batch, forward and backward, without recomputation.
   [[nodiscard]] double step_flops() const;
 };

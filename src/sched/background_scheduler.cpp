@@ -16,7 +16,7 @@ namespace {
 
 /// Deferrable work is planned to end when this share of the critical path's time is over: it does not always go as
 /// planned.
-constexpr double kInTime = 0.9;
+constexpr double kBackgroundInTime = 0.9;
 /// A link is never taken for busier with the critical path than to leave these shares: there are gaps between its
 /// operations.
 constexpr double kLeastDown = 0.65, kLeastUp = 0.2;
@@ -200,7 +200,7 @@ std::optional<plan::OperationPlan> BackgroundScheduler::plan(const plan::Work& w
     return std::nullopt;
   }
   const Left path = left();
-  const Seconds within = path.time * kInTime;
+  const Seconds within = path.time * kBackgroundInTime;
   const plan::OperationPlan& hurried = plans_.plan_for(work);
   if (within < hurried.busy * kTooLate) return std::nullopt;
   renew_fleet();

@@ -11,7 +11,7 @@ namespace cleave::sched {
 namespace {
 
 /// A block that was lost so often is computed by the server.
-constexpr int kMostLosses = 8;
+constexpr int kMostReplannings = 8;
 
 }  // namespace
 
@@ -80,7 +80,7 @@ std::vector<plan::TaskletPlan> Planning::again(const plan::Work& work, const std
   const std::vector<plan::DeviceState> devices = usable(fleet_.devices_ahead_of(priority));
   const bool all_fail =
       std::ranges::all_of(devices, [&](const plan::DeviceState& d) { return breaker_.leaves_out(d.profile.id); });
-  if (!all_fail && losses < kMostLosses) {
+  if (!all_fail && losses < kMostReplannings) {
     try {
       return plan::replan(work, pieces, devices, options_.plan);
     } catch (const InputError&) {

@@ -28,7 +28,7 @@ constexpr Seconds kForever{std::numeric_limits<double>::infinity()};
 /// Turns of what comes when the critical path leaves a link idle begin here.
 constexpr std::int64_t kWhenIdle = std::int64_t{1} << 40;
 /// KeepGoing is asked again after at most this many events.
-constexpr int kEventsBetweenQuestions = 64;
+constexpr int kTileEventsBetweenQuestions = 64;
 
 }  // namespace
 
@@ -59,8 +59,9 @@ struct Scheduler::Impl {
   Impl(Fleet& f, SchedulerOptions o)
       : fleet(f),
         options(std::move(o)),
-        weight_cache([this](OpId family, const plan::TaskletPlan& piece) { return send_columns(family, piece); },
-                     [this](TaskletId id, DeviceId device) { fleet.release(id, device); }),
+        weight_cache(
+            [this](OpId first_part, const plan::TaskletPlan& piece) { return send_columns(first_part, piece); },
+            [this](TaskletId id, DeviceId device) { fleet.release(id, device); }),
         planning(fleet, options, weight_cache),
         recovery(
             fleet, options, progress, outstanding, planning, report,
@@ -95,8 +96,8 @@ struct Scheduler::Impl {
   }
 
   // Columns are background work until a tasklet waits for them.
-  TaskletId send_columns(OpId family, const plan::TaskletPlan& piece) {
-    Tasklet tasklet{.id = TaskletId(next_tasklet++), .op = family, .piece = piece, .turn = kWhenIdle + next_turn++};
+  TaskletId send_columns(OpId first_part, const plan::TaskletPlan& piece) {
+    Tasklet tasklet{.id = TaskletId(next_tasklet++), .op = first_part, .piece = piece, .turn = kWhenIdle + next_turn++};
     tasklet.columns = tasklet.id;
     ++report.tasklets;
     report.bytes_down += piece.bytes_down;
@@ -172,14 +173,14 @@ struct Scheduler::Impl {
   [[nodiscard]] bool put_off(const model::Operation& op, std::size_t partition) {
     if (op.kind != model::OpKind::gemm || brings_its_own == op.id) return false;
     weight_cache.want_for(op, partition, planning.partitions().all(), *graph, planning.plans().version());
-    if (!weight_cache.find_no_room(op.rows.first)) return false;
+    if (!weight_cache.must_wait(op.rows.first)) return false;
     waiting_for_columns.push_back(op.id);
     return true;
   }
 
   void take_up_again() {
     std::erase_if(waiting_for_columns, [&](OpId id) {
-      if (weight_cache.find_no_room(graph->operation(id).rows.first)) return false;
+      if (weight_cache.must_wait(graph->operation(id).rows.first)) return false;
       return progress.make_ready(id);
     });
   }
@@ -346,7 +347,7 @@ StepReport Scheduler::run(const model::StepGraph& graph, const KeepGoing& keep_g
   self.begin(graph, OperationSet(graph, true));
   self.fleet.begin_step(graph);
   for (int events = 0; !self.is_complete(); ++events) {
-    const bool asks = std::exchange(self.rejected, false) || events % kEventsBetweenQuestions == 0;
+    const bool asks = std::exchange(self.rejected, false) || events % kTileEventsBetweenQuestions == 0;
     if (keep_going && asks && !keep_going()) throw Interrupted{};
     self.dispatch_ready();
     const Seconds until = self.recovery.next_deadline().value_or(kForever);
@@ -409,6 +410,7 @@ void add_counts(StepReport& report, const StepReport& other) {
   report.rejected += other.rejected;
   report.copies += other.copies;
   report.late += other.late;
+  report.witnesses += other.witnesses;
   report.server_sums += other.server_sums;
   report.recovery += other.recovery;
   report.planning += other.planning;

@@ -37,14 +37,14 @@ struct Flight : timing::Stream {
   bool wanted = true;
 };
 
-enum class Step : std::uint8_t { own_tasklet_done, kernel_done, hang_noticed, churn };
+enum class EntryKind : std::uint8_t { own_tasklet_done, kernel_done, hang_noticed, churn };
 
 struct Entry {
   EventKey when;
   Flight* flight = nullptr;  // own_tasklet_done
   std::int64_t subject = 0;  // device, operation or churn event
   std::uint32_t epoch = 0;
-  Step step = Step::churn;
+  EntryKind kind = EntryKind::churn;
 };
 
 std::size_t index_of(DeviceId device) { return static_cast<std::size_t>(device.value); }
@@ -80,14 +80,16 @@ struct SimulatedFleet::Impl final : timing::ResourceObserver {
         usage(star.size()) {
     for (std::size_t i = 0; i < churn.size(); ++i) {
       push(churn[i].at, EventPriority::churn,
-           {.when = {}, .subject = static_cast<std::int64_t>(i), .step = Step::churn});
+           {.when = {}, .subject = static_cast<std::int64_t>(i), .kind = EntryKind::churn});
     }
   }
 
   [[nodiscard]] Seconds now() const { return star.now(); }
 
-  void push(Seconds at, EventPriority priority, Entry entry) {
-    entry.when = event_key(at, priority, entries++);
+  void push(Seconds at, EventPriority priority, Entry entry) { push(at, priority, entries++, entry); }
+  // `number`: its place among events of the same time and priority.
+  void push(Seconds at, EventPriority priority, std::int64_t number, Entry entry) {
+    entry.when = event_key(at, priority, number);
     other_events.push(entry);
   }
 
@@ -172,7 +174,7 @@ struct SimulatedFleet::Impl final : timing::ResourceObserver {
         if (!star.present(index) || star.hung(index)) break;
         star.hang(index);
         push(now() + kHeartbeatLimit, EventPriority::churn,
-             {.when = {}, .subject = event.device.value, .epoch = star.epoch(index), .step = Step::hang_noticed});
+             {.when = {}, .subject = event.device.value, .epoch = star.epoch(index), .kind = EntryKind::hang_noticed});
         break;
       case fleet::ChurnKind::faulty:
         faults[index] = fleet::InjectedFaults{event.fault, event.factor};
@@ -182,8 +184,8 @@ struct SimulatedFleet::Impl final : timing::ResourceObserver {
   }
 
   void serve(const Entry& entry) {
-    switch (entry.step) {
-      case Step::own_tasklet_done:
+    switch (entry.kind) {
+      case EntryKind::own_tasklet_done:
         if (entry.flight->wanted) {
           pending.push_back({.kind = EventKind::done,
                              .at = now(),
@@ -193,19 +195,19 @@ struct SimulatedFleet::Impl final : timing::ResourceObserver {
         }
         drop_flight(*entry.flight);
         break;
-      case Step::kernel_done:
+      case EntryKind::kernel_done:
         pending.push_back({.kind = EventKind::kernel_done,
                            .at = now(),
                            .tasklet = {},
                            .device = kServerDevice,
                            .op = OpId(entry.subject)});
         break;
-      case Step::hang_noticed: {
+      case EntryKind::hang_noticed: {
         const auto index = static_cast<std::size_t>(entry.subject);
         if (star.hung(index) && star.epoch(index) == entry.epoch) leave(DeviceId(entry.subject));
         break;
       }
-      case Step::churn: apply(churn[static_cast<std::size_t>(entry.subject)]); break;
+      case EntryKind::churn: apply(churn[static_cast<std::size_t>(entry.subject)]); break;
     }
   }
 
@@ -218,7 +220,8 @@ struct SimulatedFleet::Impl final : timing::ResourceObserver {
       observer->span(span_of(flight.tasklet, Resource::compute, end - time, end, Bytes(0)));
       observer->settled(flight.tasklet.id, end, false);
     }
-    push(end, EventPriority::answer, {.when = {}, .flight = &flight, .step = Step::own_tasklet_done});
+    push(end, EventPriority::answer, flight.tasklet.id.value,
+         {.when = {}, .flight = &flight, .kind = EntryKind::own_tasklet_done});
   }
 };
 
@@ -279,7 +282,7 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   if (!own) {
     CLEAVE_ASSERT(piece.device.value >= 0 && device < self.star.size(), "no device {}", piece.device.value);
     self.star.prefetch(device);
-    if (tasklet.brings_columns() && !self.star.present(device)) return;  // it has left, and will be planned anew
+    if (tasklet.stays_on_device() && !self.star.present(device)) return;  // it has left, and will be planned anew
   }
   const plan::Work work = tasklet.is_run() ? plan::Work{} : plan::work_of(self.graph->operation(tasklet.op), self.wire);
   Flight& flight = self.new_flight(tasklet);
@@ -294,7 +297,7 @@ void SimulatedFleet::submit(const Tasklet& tasklet) {
   flight.resident = piece.resident;
   flight.priority = tasklet.priority();
   flight.background = tasklet.background;
-  flight.stays = tasklet.brings_columns();
+  flight.stays = tasklet.stays_on_device();
   flight.uses = flight.stays ? -1 : tasklet.columns.value;
   self.star.submit(device, flight);
 }
@@ -313,7 +316,7 @@ void SimulatedFleet::start(const model::Operation& kernel) {
                          .tasklet = {},
                          .bytes = Bytes(0)});
   }
-  self.push(end, EventPriority::kernel, {.when = {}, .subject = kernel.id.value, .step = Step::kernel_done});
+  self.push(end, EventPriority::kernel, {.when = {}, .subject = kernel.id.value, .kind = EntryKind::kernel_done});
 }
 
 void SimulatedFleet::forget(TaskletId tasklet) {

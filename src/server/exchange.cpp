@@ -229,7 +229,7 @@ void Exchange::send_next(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const sched::Tasklet tasklet = peer.waiting.front();
   const bool begins = peer.part.whole();
-  if (begins && !transport_.shares_memory(rank) && !tasklet.brings_columns()) {
+  if (begins && !transport_.shares_memory(rank) && !tasklet.stays_on_device()) {
     const Room& room = rooms_.at(tasklet.piece.device);
     peer.part = packer_.first_part(tasklet, room.memory - room.columns);
   }
@@ -241,7 +241,7 @@ void Exchange::send_next(int rank) {
     if (begins) part = {};
     throw;
   }
-  if (tasklet.brings_columns()) {  // of which no answer tells that there is room for more
+  if (tasklet.stays_on_device()) {  // of which no answer tells that there is room for more
     peer.waiting.pop_front();
     rooms_.at(tasklet.piece.device).columns += tasklet.piece.resident;
     brought_.emplace(tasklet.id, Brought{tasklet.piece.device, tasklet.piece.resident});
@@ -452,7 +452,7 @@ std::optional<Answer> Exchange::take_in(comm::Received received) {
     return answer;
   }
   // Columns that were lost on the way are no fault of the device.
-  const auto kind = header->reason == comm::Reason::columns ? Answer::Kind::lost : Answer::Kind::refused;
+  const auto kind = header->reason == comm::Reason::absent ? Answer::Kind::lost : Answer::Kind::refused;
   Answer answer{.kind = kind, .tasklet = sent->second.tasklet, .frame = {}, .reason = {}};
   answer.why = header->reason;
   answer.reason = fmt::format("{}: {}", comm::name_of(header->reason), comm::text_of(received.frame));

@@ -101,7 +101,7 @@ comm::Frame Gather::message(const sched::Tasklet& tasklet, const comm::MessagePa
   const Profile::Scope scope(work_.profile(), Phase::pack, tasklet.op);
   const Operation& op = work_.operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;
-  if (tasklet.brings_columns()) return columns_message(tasklet);
+  if (tasklet.stays_on_device()) return columns_message(tasklet);
   const InProgress& state = work_.open(op);
   std::span<const comm::OperandPlace> places;
   if (part.whole() && !tasklet.columns.valid()) places = places_of(tasklet, reader);

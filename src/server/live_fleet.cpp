@@ -103,7 +103,7 @@ class LiveFleet final : public RankFleet {
       post(EventKind::done, kServerDevice, tasklet.id, tasklet.op);
       return;
     }
-    if (!tasklet.brings_columns()) {
+    if (!tasklet.stays_on_device()) {
       const Seconds time = time_of(tasklet);
       device_at(tasklet.piece.device).owed += time;
       owed_.emplace(tasklet.id, Owed{tasklet.piece.device, time});

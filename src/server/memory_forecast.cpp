@@ -109,10 +109,12 @@ class StageMemoryFleet final : public sched::ForwardingFleet<> {
   void begin_tiles(std::int32_t stage, bool back) override {
     const TensorId read = tiled_.of(stage, back).read;
     if (read.valid()) tensors_.need(read);
+    model_.begin_tiles(stage, back);
   }
   void end_tiles(std::int32_t stage, bool back) override {
     const TensorId made = tiled_.of(stage, back).made;
     if (made.valid()) tensors_.drop(made);
+    model_.end_tiles(stage, back);
   }
   sched::Event next_event(Seconds deadline) override {
     const sched::Event event = model_.next_event(deadline);
@@ -180,7 +182,7 @@ class MemoryFleet final : public sched::ForwardingFleet<> {
         messages_(ranks) {}
 
   void submit(const sched::Tasklet& tasklet) override {
-    if (tasklet.brings_columns()) {
+    if (tasklet.stays_on_device()) {
       messages_.sent_unanswered(tasklet.piece.bytes_down);
       return model_.submit(tasklet);
     }
@@ -231,22 +233,6 @@ MemoryForecast forecast_tensors(const TrainerOptions& options, const model::Step
   if (rollback > 0) memory.history = Bytes(StepHistory::copies(rollback) * 3 * 4 * trained);
   memory.parameters = Bytes(elements * 4);
   memory.activations = memory.pool = model::peak_activation_bytes(graph);
-  return memory;
-}
-
-}  // namespace
-
-MemoryForecast forecast_tensors(const TrainerOptions& options) {
-  return forecast_tensors(options, training_graph(options));
-}
-
-ProcessMemory measure_process_memory() {
-  std::ifstream in("/proc/self/status");
-  ProcessMemory memory;
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("VmRSS:")) memory.now = Bytes(std::stoll(line.substr(6)) * 1024);
-    if (line.starts_with("VmHWM:")) memory.peak = Bytes(std::stoll(line.substr(6)) * 1024);
-  }
   return memory;
 }
 
@@ -305,13 +291,29 @@ MemoryForecast forecast_stages(const TrainerOptions& options, const DeviceRanks&
   return memory;
 }
 
+}  // namespace
+
+MemoryForecast forecast_tensors(const TrainerOptions& options) {
+  return forecast_tensors(options, training_graph(options));
+}
+
+ProcessMemory measure_process_memory() {
+  std::ifstream in("/proc/self/status");
+  ProcessMemory memory;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("VmRSS:")) memory.now = Bytes(std::stoll(line.substr(6)) * 1024);
+    if (line.starts_with("VmHWM:")) memory.peak = Bytes(std::stoll(line.substr(6)) * 1024);
+  }
+  return memory;
+}
+
 MemoryForecast forecast_memory(const TrainerOptions& options, const DeviceRanks& ranks) {
   if (options.layout.layout == sched::Layout::stages) return forecast_stages(options, ranks);
   const model::StepGraph graph = training_graph(options);
   MemoryForecast memory = forecast_tensors(options, graph);
   MemoryFleet fleet(options, graph, ranks);
   std::optional<sched::QuorumFleet> quorum;
-  if (options.paired > 0) quorum.emplace(fleet, sched::quorum_options(options));
+  if (options.paired_in_tiles() > 0) quorum.emplace(fleet, sched::quorum_options(options));
   sched::Scheduler scheduler(quorum ? static_cast<sched::Fleet&>(*quorum) : fleet, scheduling(options));
   const sched::StepReport report = scheduler.run(graph);
   memory.step = report.time;

@@ -40,8 +40,6 @@ class Outputs {
     if (memory.size() < size) memory.resize(size);
     return {memory.data(), rows, cols};
   }
-  // For kernels that can leave it out.
-  kernels::Rows rows_if_wanted(const TensorView& view) { return view.valid() ? store_.rows(view) : kernels::Rows(); }
   float* vector(const TensorView& view, std::int64_t cols) { return rows(view, 1, cols).data; }
 
  private:
@@ -49,6 +47,12 @@ class Outputs {
   std::deque<std::vector<float>>& scratch_;
   std::size_t used_ = 0;
 };
+
+// Sums over tokens count fixed units, in which an infinite or NaN gradient has no room either.
+CheckFailure gradient_too_large(const Operation& op) {
+  return CheckFailure(
+      fmt::format("{}: a gradient is 1024 or larger, or not finite: the training has diverged", op.name));
+}
 
 }  // namespace
 
@@ -94,7 +98,7 @@ void ServerKernels::run(const Operation& op) {
       break;
     case OpKind::rope:
     case OpKind::rope_backward: {
-      if (!rope_table_ || rope_table_->seq() != op.attention.seq)
+      if (!rope_table_ || !rope_table_->is_for(op.attention.seq, op.integer, op.scalar))
         rope_table_.emplace(op.attention.seq, op.integer, op.scalar);
       kernels::rope(parallel, *rope_table_,
                     op.kind == OpKind::rope ? kernels::Rotate::forward : kernels::Rotate::backward, out(0));
@@ -160,11 +164,9 @@ void ServerKernels::bias_gradient(const Operation& op) {
     return kernels::round_gradient(work_.parallel(), unit, {gradient.data(), 1, dy.cols});
   }
   KeptVector<std::int64_t> sums(gradient.size(), 0);
-  if (kernels::add_column_sums(work_.parallel(), dy, work_.graph().seq, sums) == kernels::ProductStatus::ok) {
-    kernels::finish_token_sums(sums, gradient);
-  } else {
-    kernels::bias_gradient(work_.parallel(), dy, gradient.data());
-  }
+  if (kernels::add_column_sums(work_.parallel(), dy, work_.graph().seq, sums) != kernels::ProductStatus::ok)
+    throw gradient_too_large(op);
+  kernels::finish_token_sums(sums, gradient);
 }
 
 void ServerKernels::norm_backward(const Operation& op) {
@@ -192,13 +194,8 @@ void ServerKernels::norm_backward(const Operation& op) {
     good &= kernels::add_to_token_sums(rounded, total) == kernels::ProductStatus::ok;
     std::ranges::fill(of_sequence, 0);
   }
+  if (!good) throw gradient_too_large(op);
   kernels::finish_token_sums(total, rounded);
-  for (std::int64_t i = 0; i < of.sums() && !good; ++i) {
-    double sum = 0;
-    for (std::int64_t block = 0; block < blocks.count(); ++block)
-      sum += static_cast<double>(of_blocks[static_cast<std::size_t>(block * of.sums() + i)]);
-    rounded[static_cast<std::size_t>(i)] = static_cast<float>(std::ldexp(sum, -work_.graph().loss_bits));
-  }
   for (std::size_t v = 1; v < op.out.size(); ++v) {
     const float* const from = rounded.data() + static_cast<std::int64_t>(v - 1) * of.dy.cols;
     if (op.out[v].valid()) std::copy_n(from, of.dy.cols, store.rows(op.out[v]).data);

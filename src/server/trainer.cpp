@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "cleave/base/error.hpp"
@@ -83,7 +84,8 @@ sched::SchedulerOptions scheduling(const TrainerOptions& options) {
 struct Trainer::Impl {
   ParameterStore& parameters;
   TrainerOptions options;
-  std::map<std::pair<model::StepKind, std::int64_t>, model::StepGraph> graphs;  // executor refers to them
+  // By kind, batch and rows of a chunk of the loss. The executor refers to them.
+  std::map<std::tuple<model::StepKind, std::int64_t, std::int64_t>, model::StepGraph> graphs;
   Executor executor;
   std::unique_ptr<RankFleet> ranks;
   std::unique_ptr<sched::Fleet> local;
@@ -104,7 +106,7 @@ struct Trainer::Impl {
       : parameters(store), options(std::move(o)), executor(parameters, options.wire, options.executor) {}
 
   const model::StepGraph& graph(model::StepKind kind, std::int64_t batch, std::int64_t loss_rows = 0) {
-    const auto found = graphs.find({kind, batch});
+    const auto found = graphs.find({kind, batch, loss_rows});
     if (found != graphs.end()) return found->second;
     model::StepOptions step = sched::graph_options(options, std::max<std::int64_t>(1, options.layout.row_groups));
     step.kind = kind;
@@ -113,7 +115,7 @@ struct Trainer::Impl {
     if (kind == model::StepKind::train && in_stages())
       step = model::options_of_stages({options.model, batch, options.freeze, options.wire, options.boundary},
                                       options.clip);
-    return graphs.emplace(std::pair(kind, batch), model::build_step(options.model, step)).first->second;
+    return graphs.emplace(std::tuple(kind, batch, loss_rows), model::build_step(options.model, step)).first->second;
   }
 
   [[nodiscard]] bool in_stages() const { return options.layout.layout == sched::Layout::stages && ranks != nullptr; }
@@ -409,6 +411,7 @@ std::optional<std::int64_t> Trainer::remember_parts(std::int64_t step, const std
 }
 
 double Trainer::evaluate(std::span<const data::Batch> batches, const sched::KeepGoing& keep_going) {
+  CLEAVE_ASSERT(!batches.empty(), "no batches to evaluate");
   Impl& self = *impl_;
   double sum = 0, targets = 0;
   for (const data::Batch& batch : batches) {

@@ -10,29 +10,27 @@ namespace cleave::server {
 
 namespace {
 
-using Mode = VerifyMode;
-
 /// Share of the blocks that are looked at.
 double share_of(const Verification& terms) {
   switch (terms.mode) {
-    case Mode::off: return std::numeric_limits<double>::quiet_NaN();
-    case Mode::all: return 1.0;
-    case Mode::sample:
-    case Mode::audit:
-    case Mode::quorum: return terms.fraction;
+    case VerifyMode::off: return std::numeric_limits<double>::quiet_NaN();
+    case VerifyMode::all: return 1.0;
+    case VerifyMode::sample:
+    case VerifyMode::audit:
+    case VerifyMode::quorum: return terms.fraction;
   }
   return 1.0;
 }
 
 }  // namespace
 
-std::string_view name_of(Mode mode) {
+std::string_view name_of(VerifyMode mode) {
   switch (mode) {
-    case Mode::off: return "off";
-    case Mode::sample: return "sample";
-    case Mode::all: return "all";
-    case Mode::audit: return "audit";
-    case Mode::quorum: return "quorum";
+    case VerifyMode::off: return "off";
+    case VerifyMode::sample: return "sample";
+    case VerifyMode::all: return "all";
+    case VerifyMode::audit: return "audit";
+    case VerifyMode::quorum: return "quorum";
   }
   return "";
 }

@@ -160,17 +160,22 @@ Verdict Verifier::check(const sched::Tasklet& tasklet, const comm::ResultView& r
   return verdict == Verdict::wrong ? accuse(tasklet, true, ratio) : verdict;
 }
 
-Verdict Verifier::accuse(const sched::Tasklet& tasklet, bool checked, double ratio) {
-  if (const auto found = unchecked_.find(tasklet.piece.device); found != unchecked_.end()) {
+// What its device returned unchecked until now counts as spoiled.
+Verdict Verifier::record(Finding finding) {
+  if (const auto found = unchecked_.find(finding.device); found != unchecked_.end()) {
     spoiled_.push_back({.device = found->first, .blocks = found->second});
     unchecked_.erase(found);
   }
-  report_.wrong.push_back({.device = tasklet.piece.device,
-                           .tasklet = tasklet.id,
-                           .operation = work_.operation(tasklet.op).name,
-                           .checked = checked,
-                           .ratio = ratio});
+  report_.wrong.push_back(std::move(finding));
   return Verdict::wrong;
+}
+
+Verdict Verifier::accuse(const sched::Tasklet& tasklet, bool checked, double ratio) {
+  return record({.device = tasklet.piece.device,
+                 .tasklet = tasklet.id,
+                 .operation = work_.operation(tasklet.op).name,
+                 .checked = checked,
+                 .ratio = ratio});
 }
 
 void Verifier::looked_at(const std::vector<DeviceId>& answers, const std::set<DeviceId>& wrong) {
@@ -183,13 +188,8 @@ void Verifier::looked_at(const std::vector<DeviceId>& answers, const std::set<De
 }
 
 Verdict Verifier::accuse_in_stages(DeviceId device, TaskletId tasklet, std::string what, bool digest) {
-  if (const auto found = unchecked_.find(device); found != unchecked_.end()) {
-    spoiled_.push_back({.device = device, .blocks = found->second});
-    unchecked_.erase(found);
-  }
-  report_.wrong.push_back(
+  return record(
       {.device = device, .tasklet = tasklet, .operation = std::move(what), .checked = !digest, .digest = digest});
-  return Verdict::wrong;
 }
 
 void Verifier::keep_digest(const sched::Tasklet& tasklet, const comm::ResultView& result) {

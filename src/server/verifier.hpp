@@ -76,6 +76,7 @@ class Verifier {
   [[nodiscard]] Verdict check(const sched::Tasklet& tasklet, const comm::ResultView& result);
 
   /// Notes a wrong block; the verdict on it. `checked`: against its operands, with this ratio of error to bound.
+  Verdict record(Finding finding);
   Verdict accuse(const sched::Tasklet& tasklet, bool checked, double ratio);
 
   /// Some blocks are looked at and others are not.

@@ -69,18 +69,11 @@ InProgress& Workspace::open(const Operation& op) {
   if (found != in_progress_.end()) return found->second;
   store_->begin(op);
   InProgress& state = in_progress_[op.id];
-  const bool over_tokens = sums_over_tokens(op);
-  if (over_tokens || (op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 1)) {
+  state.in_units = sums_over_tokens(op);
+  if (state.in_units || (op.kind == OpKind::gemm && k_blocks(op.gemm.k) > 1)) {
     state.row_exponents.resize(static_cast<std::size_t>(op.gemm.m));
     state.column_exponents.resize(static_cast<std::size_t>(op.gemm.n));
-    state.in_units = over_tokens && wire_ != DType::f32;
     if (!state.in_units) take_exponents(op, state);
-  }
-  // What no honest training has, but a device that nobody has found out yet may cause, is summed by norms.
-  if (over_tokens && !state.in_units) {
-    const int largest = std::ranges::max(state.row_exponents) + std::ranges::max(state.column_exponents);
-    const kernels::TokenUnit::Exponents unit = kernels::TokenUnit{}.exponents(DType::i64);
-    state.in_units = largest <= unit.row + unit.column;
   }
   if (state.in_units) {
     const kernels::TokenUnit::Exponents exponents = unit().exponents(partial_sum_type(wire_));
@@ -140,7 +133,7 @@ comm::Header Workspace::header_of(const sched::Tasklet& tasklet) {
   header.panel_order = static_cast<std::uint8_t>(piece.order);
   header.panels = piece.panels;
   if (op.kind == OpKind::gemm) {
-    if (tasklet.brings_columns()) {
+    if (tasklet.stays_on_device()) {
       header.columns = comm::Columns::bring;
     } else if (tasklet.columns.valid()) {
       header.columns = comm::Columns::kept;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "names.hpp"
 #include "packages.hpp"
 #include "rights.hpp"
 #include "tree.hpp"
@@ -187,6 +188,8 @@ std::vector<std::string> find_violations(const fs::path& root) {
   check_files(root, faults);
   const Faults unused = find_unused_rights(root, table);
   faults.insert(faults.end(), unused.begin(), unused.end());
+  const Faults repeated = find_repeated_names(root, table);
+  faults.insert(faults.end(), repeated.begin(), repeated.end());
   return faults;
 }
 

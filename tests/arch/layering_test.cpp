@@ -11,6 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 TEST(Layering, TheProjectKeepsToItsTable) { EXPECT_THAT(find_violations(CLEAVE_SOURCE_DIR), IsEmpty()); }
 
@@ -52,6 +53,19 @@ TEST_F(MadeUpTree, PackageThatCMakeDoesNotName) {
   write("src/plan/CMakeLists.txt",
         "cleave_component(plan\n LINKS base\n PRIVATE_PACKAGES nlohmann_json::nlohmann_json)");
   EXPECT_THAT(violations(), IsEmpty());
+}
+
+TEST_F(MadeUpTree, NameInTwoAnonymousNamespaces) {
+  write("src/plan/cost.cpp", "// Cost.\nnamespace {\nconstexpr int kMost = 2, kLeast = 1;\n}  // namespace\n");
+  write("src/plan/fit.cpp",
+        "// Fit.\nnamespace {\nconstexpr int kMost{3};\n}  // namespace\nconstexpr int kLeast = 1;\n");
+  EXPECT_THAT(violations(), ElementsAre("src/plan/fit.cpp:3: kMost is in src/plan/cost.cpp too"));
+  write("src/plan/fit.cpp", "// Fit.\nnamespace {\nclass Most {\n};\n}  // namespace\n");
+  EXPECT_THAT(violations(), IsEmpty());
+  write("src/plan/cost.cpp", "// Cost.\nnamespace {\nstruct Most : Base {\n};\n}  // namespace\n");
+  EXPECT_THAT(violations(), ElementsAre("src/plan/fit.cpp:3: Most is in src/plan/cost.cpp too"));
+  write("src/base/clock.cpp", "// Clock.\nnamespace {\nstruct Most {\n};\n}  // namespace\n");
+  EXPECT_THAT(violations(), SizeIs(1));
 }
 
 TEST_F(MadeUpTree, UnknownOutsideHeader) {

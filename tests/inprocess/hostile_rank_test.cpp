@@ -147,7 +147,7 @@ class Unwilling final : public PassingOn {
   void send(int dest, comm::Frame frame) override {
     const auto header = comm::decode(frame);
     if (header && header->kind == comm::Kind::digest)
-      frame = comm::encode_refused(header->tasklet, header->device, comm::Reason::columns, "no");
+      frame = comm::encode_refused(header->tasklet, header->device, comm::Reason::absent, "no");
     PassingOn::send(dest, std::move(frame));
   }
 };

@@ -146,7 +146,7 @@ class VirtualRank {
     }
     if (header.columns == comm::Columns::kept) {
       const auto found = columns_.find(header.brought_by);
-      if (found == columns_.end()) return refuse(comm::Reason::columns);
+      if (found == columns_.end()) return refuse(comm::Reason::absent);
       const comm::TaskView columns = comm::view_task(*found->second.frame, found->second.header);
       job.view.operands[1] = columns.operands[1];
       job.view.column_exponents = columns.column_exponents;

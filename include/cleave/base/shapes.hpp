@@ -15,6 +15,11 @@ namespace cleave {
 /// multiplications; the shorter, the finer k can be cut.
 inline constexpr std::int64_t kBlockK = 1536;
 
+/// Rows of a sequence that are computed together: a query block of attention, and the rows of which a bias's or a
+/// norm's gradient is formed in floating point. Results depend on it, so chunks of a sequence begin at its multiples
+/// (docs/numerics.md).
+inline constexpr std::int64_t kRowBlock = 128;
+
 /// Columns of the vocabulary whose maximum and sum of exponentials are found together, and between which a head may be
 /// cut (docs/numerics.md, "The head in parts"): a K block, so that no partial sum of dX is cut either.
 inline constexpr std::int64_t kVocabularyBlock = kBlockK;

@@ -73,7 +73,7 @@ enum class Reason : std::uint8_t {
   malformed = 2,       ///< the frame could not be decoded
   unknown_device = 3,  ///< no such device on this rank
   non_finite = 4,      ///< operands or a block result were not finite
-  columns = 5          ///< the columns of B that the task is to use are not there
+  absent = 5           ///< what the task is to use is not there: columns of B, weights, a sequence
 };
 
 /// How B comes to a GEMM's task.

@@ -165,7 +165,6 @@ class Section {
   [[nodiscard]] bool sound(std::string_view key) const;  ///< no fault noted so far at this key
   /// Notes a fault at the position of `key` (of the section itself where it is empty).
   void fault(std::string_view key, std::string message, std::string hint = {}) const;
-  [[nodiscard]] const std::string& full_path() const;
 
  private:
   friend class Reader;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "cleave/base/shapes.hpp"
 #include "cleave/base/units.hpp"
 
 namespace cleave::kernels {
@@ -21,7 +22,7 @@ struct PairShape {
 };
 
 /// Query rows that are computed together. Results depend on it: chunks of a sequence must begin at multiples of it.
-inline constexpr std::int64_t kQueryRows = 128;
+inline constexpr std::int64_t kQueryRows = kRowBlock;
 
 /// Bytes of scratch that one call needs: about seq * (2 * 128 + hd) floats backward, half as many forward.
 [[nodiscard]] Bytes attention_forward_scratch(PairShape shape);

@@ -27,11 +27,16 @@ class RopeTable {
   RopeTable(std::int64_t seq, std::int64_t head_dim, double theta);
   [[nodiscard]] std::int64_t seq() const { return seq_; }
   [[nodiscard]] std::int64_t head_dim() const { return 2 * half_; }
+  /// The table was made with these arguments.
+  [[nodiscard]] bool is_for(std::int64_t seq, std::int64_t head_dim, double theta) const {
+    return seq == seq_ && head_dim == 2 * half_ && theta == theta_;
+  }
   [[nodiscard]] const float* cosines(std::int64_t t) const { return cosines_.data() + t * half_; }
   [[nodiscard]] const float* sines(std::int64_t t) const { return sines_.data() + t * half_; }
 
  private:
   std::int64_t seq_, half_;
+  double theta_;
   std::vector<float> cosines_, sines_;  // [seq, hd/2]
 };
 

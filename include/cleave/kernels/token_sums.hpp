@@ -27,7 +27,7 @@ namespace cleave::kernels {
 
 /// Rows of a sequence whose sum for a bias's or a norm's gradient is formed in floating point, before it is rounded to
 /// units.
-inline constexpr std::int64_t kTokenBlock = 128;
+inline constexpr std::int64_t kTokenBlock = kRowBlock;
 
 /// The fixed unit of sums over tokens. With fp16 on the wire, gradients of activations carry the loss scale 2^loss_bits
 /// (model::StepGraph::loss_bits), and so do the products that are added. The sum, a parameter's gradient, does not.

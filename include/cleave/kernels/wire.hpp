@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "cleave/base/shapes.hpp"
 #include "cleave/kernels/matrix.hpp"
@@ -48,5 +49,7 @@ void round_to(DType type, Rows x);
 /// Rows from a device are as to_wire() makes them, and finite: no infinity or NaN; in mxint8 no E of 255, no n of -128
 /// and nothing but zeros at the end of a row. Requires: as to_wire().
 [[nodiscard]] bool all_finite(DType type, const std::byte* from, std::int64_t rows, std::int64_t columns);
+/// No value is infinite or NaN.
+[[nodiscard]] bool all_finite(std::span<const float> values);
 
 }  // namespace cleave::kernels

@@ -91,7 +91,7 @@ struct PlanOptions {
   /// The fleet sends a tasklet's operands in one message, and its result in one; each stays below kMaxMessage.
   bool single_message = false;
   KeepColumns keep_columns = KeepColumns::where_quicker;  ///< where_quicker: as predicted
-  StageSet stages = {};                                   ///< search stages of Partition::automatic
+  SearchStageSet search_stages = {};                      ///< search stages of Partition::automatic
 };
 
 using cleave::PanelOrder;  // base/resident.hpp: devices must agree about what stays in memory

@@ -32,11 +32,11 @@ enum class SearchStage : std::uint8_t {
 inline constexpr int kSearchStages = static_cast<int>(SearchStage::count_);
 
 /// The search stages that run; at first, all of them.
-class StageSet {
+class SearchStageSet {
  public:
   [[nodiscard]] constexpr bool runs(SearchStage stage) const { return (left_out_ & bit(stage)) == 0; }
-  [[nodiscard]] constexpr StageSet without(SearchStage stage) const {
-    StageSet set = *this;
+  [[nodiscard]] constexpr SearchStageSet without(SearchStage stage) const {
+    SearchStageSet set = *this;
     set.left_out_ |= bit(stage);
     return set;
   }

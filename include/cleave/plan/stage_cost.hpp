@@ -19,6 +19,8 @@ inline constexpr std::int64_t kHeadRowDown = 4, kHeadRowUp = 20, kHeadRowBack = 
 /// Bytes up of a row at a part of the head: maximum and sum of exponentials, in fp32, of each vocabulary block; and the
 /// logit of the target.
 inline constexpr std::int64_t kPartRowOfBlock = 8, kPartRowUp = 4;
+/// Bytes of a slice of a piece, and of the number of a further owner that is to sum the same operands.
+inline constexpr std::int64_t kSliceRecord = 24, kOwnerNumber = 4;
 
 /// The costs of a stage.
 class StageCost {
@@ -53,6 +55,8 @@ class StageCost {
   /// Memory of the packed weights of a replica that keeps sequences: weights of products in fp32, for the forward and
   /// for the backward pass.
   [[nodiscard]] Bytes packed() const { return packed_; }
+  /// Memory of a replica with kLeastOpen open sequences each way and a chunk at work, without operands for sums.
+  [[nodiscard]] Bytes least_replica() const;
   /// Memory of the chunk that is computed: its operands, twice so that the next chunk can arrive meanwhile, and the
   /// values of its rows in fp32.
   [[nodiscard]] Bytes at_work() const { return at_work_; }

@@ -147,7 +147,7 @@ struct StageOptions {
 };
 
 /// Tokens of a query block of attention; chunks are multiples of it (docs/numerics.md).
-inline constexpr std::int64_t kChunkTokens = 128;
+inline constexpr std::int64_t kChunkTokens = kRowBlock;
 
 /// Searches for the layout with the least forecast. None where no layout fits. Deterministic.
 /// Complexity: about (devices + pieces) x stages for each of a few dozen candidates; several times that where the

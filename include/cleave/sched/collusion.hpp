@@ -26,15 +26,15 @@ struct Collusion {
 
 /// The share of the checked visits in stages that the server recomputes itself, so that a stage whose replicas all
 /// collude is found out too.
-inline constexpr double kServersShare = 1.0 / 32;
+inline constexpr double kServerWitnessShare = 1.0 / 32;
 
 /// Probability that a false visit in stages is found out: the server recomputes it, or its witness, drawn uniformly
 /// among the R - 1 other replicas of the stage, is none of the k - 1 that collude with the one that ran it:
-///   q = f (g + (1 - g) (R - k) / (R - 1)),  g = kServersShare;  with R = 1, q = f
+///   q = f (g + (1 - g) (R - k) / (R - 1)),  g = kServerWitnessShare;  with R = 1, q = f
 [[nodiscard]] inline double visit_detection_chance(double fraction, std::int64_t replicas, std::int64_t coalition) {
   if (replicas == 1) return fraction;
   const double apart = static_cast<double>(replicas - coalition) / static_cast<double>(replicas - 1);
-  return fraction * (kServersShare + (1 - kServersShare) * apart);
+  return fraction * (kServerWitnessShare + (1 - kServerWitnessShare) * apart);
 }
 
 /// Probability that a false block stays in the parameters: none of its device's false blocks is found out in its step,

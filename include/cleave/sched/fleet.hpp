@@ -98,7 +98,7 @@ struct Tasklet {
   StageItem item{};        ///< with an errand: what it works on
 
   /// It only brings data that stay on the device; it is not answered.
-  [[nodiscard]] bool brings_columns() const { return columns.valid() && columns == id; }
+  [[nodiscard]] bool stays_on_device() const { return columns.valid() && columns == id; }
   [[nodiscard]] Priority priority() const { return {urgency, turn}; }
 };
 

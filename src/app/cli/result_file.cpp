@@ -1,6 +1,8 @@
 // One meaning of "-" for all commands.
 #include "cli/result_file.hpp"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -19,6 +21,9 @@ void need_folder_of_result(const std::string& name) {
   if (!folder.empty() && !std::filesystem::is_directory(folder, error))
     throw EnvironmentError("write", name, folder.string() + " is no folder");
   if (std::filesystem::is_directory(name, error)) throw EnvironmentError("write", name, "it is a folder");
+  // It is written beside its place first (replace_file()).
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0)
+    throw EnvironmentError("write", name, "files cannot be made in its folder");
 }
 
 void write_result(const std::string& name, std::string_view text) {

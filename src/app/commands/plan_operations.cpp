@@ -146,7 +146,7 @@ int plan_operations(const CommandLine& line) {
   } else {
     fleet.set_observer(&status);
     std::optional<sched::QuorumFleet> quorum;
-    if (spec.paired > 0) quorum.emplace(fleet, sched::quorum_options(spec));
+    if (spec.paired_in_tiles() > 0) quorum.emplace(fleet, sched::quorum_options(spec));
     sched::Fleet& asked = quorum ? static_cast<sched::Fleet&>(*quorum) : fleet;
     step = sched::Scheduler(asked, sched::scheduler_options(spec)).run(graph).time;
     bound = sched::step_lower_bound(graph, devices, sched::scheduler_options(spec));

@@ -1,4 +1,4 @@
-// Devices, options and the memory check.
+// Options of a trainer; the words for sizes and times.
 #include "input/run_setup.hpp"
 
 #include <fmt/format.h>

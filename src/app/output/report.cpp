@@ -55,9 +55,11 @@ ordered_json parsed_json(const std::string& text) {
 ordered_json row_of(const ordered_json& line) {
   ordered_json row(ordered_json::value_t::object);
   for (const char* key :
-       {"step",        "loss",         "val_loss",    "time_s",        "lower_bound_s", "floor_s",  "bytes_down",
-        "bytes_up",    "devices",      "tasklets",    "lost",          "redone",        "rejected", "recovery_s",
-        "detection_s", "replanning_s", "resending_s", "recomputing_s", "energy_J",      "dilation"}) {
+       {"step",          "loss",      "val_loss",   "lr",          "grad_norm",    "tokens",      "time_s",
+        "lower_bound_s", "floor_s",   "wall_s",     "bytes_down",  "bytes_up",     "devices",     "tasklets",
+        "lost",          "redone",    "rejected",   "checked",     "verify_s",     "copies",      "late",
+        "server_sums",   "witnesses", "recovery_s", "detection_s", "replanning_s", "resending_s", "recomputing_s",
+        "energy_J",      "dilation"}) {
     if (line.contains(key)) row[key] = line[key];
   }
   return row;
@@ -83,9 +85,10 @@ void add_metrics(ordered_json& run, const std::string& text) {
     if (object.is_object() && object.contains("step")) lines.push_back(std::move(object));  // a torn line is no step
   }
   ordered_json totals(ordered_json::value_t::object);
-  for (const char* key : {"tokens", "time_s", "lower_bound_s", "floor_s", "wall_s", "bytes_down", "bytes_up",
-                          "tasklets", "lost", "redone", "rejected", "recovery_s", "detection_s", "replanning_s",
-                          "resending_s", "recomputing_s", "energy_J", "witnesses", "server_sums"}) {
+  for (const char* key : {"tokens",      "time_s",       "lower_bound_s", "floor_s",       "wall_s",     "bytes_down",
+                          "bytes_up",    "tasklets",     "lost",          "redone",        "rejected",   "recovery_s",
+                          "detection_s", "replanning_s", "resending_s",   "recomputing_s", "energy_J",   "checked",
+                          "verify_s",    "copies",       "late",          "witnesses",     "server_sums"}) {
     double sum = 0;
     for (const ordered_json& line : lines) {
       if (line.contains(key) && line[key].is_number()) sum += line[key].get<double>();

@@ -34,12 +34,21 @@ std::string text_of(const nlohmann::ordered_json& json) {
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+bool holds_training(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / "metrics.jsonl", error) || !checkpoint::find_checkpoints(folder).empty();
+}
+
+bool holds_simulation(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / "simulate.json", error);
+}
+
 }  // namespace
 
 RunFolder RunFolder::create(const fs::path& folder) {
   std::optional<fs::path> moved;
-  std::error_code error;
-  if (fs::exists(folder / "metrics.jsonl", error) || !checkpoint::find_checkpoints(folder).empty()) {
+  if (holds_training(folder) || holds_simulation(folder)) {
     const FolderLock other_runs = FolderLock::take(folder);  // one that still writes is not moved away
     moved = move_run(folder);
   }
@@ -52,6 +61,8 @@ RunFolder RunFolder::create(const fs::path& folder) {
 }
 
 RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how, std::optional<FolderLock> held) {
+  std::optional<fs::path> simulation;
+  if (!held && holds_simulation(folder) && !holds_training(folder)) simulation = move_run(folder);
   make_folders(folder);
   FolderLock lock = held ? std::move(*held) : FolderLock::take(folder);
   if (!fs::exists(how.from))
@@ -75,7 +86,7 @@ RunFolder RunFolder::resume(const fs::path& folder, const Continuation& how, std
                 telemetry::JsonLines::open_resumed(folder / "metrics.jsonl",
                                                    [&](std::int64_t line) { return line <= how.step; }));
   run.damaged_lines_ = damaged + run.metrics_.damaged();
-  run.moved_ = branched.set_aside;
+  run.moved_ = branched.set_aside ? branched.set_aside : simulation;
   run.resumed_from_ = branched.from;
   run.carried_out_ = std::move(carried_out);
   if (!branched.set_aside) {

@@ -21,9 +21,9 @@ constexpr double kGoodWithoutRounds = 1.1, kLeastGainOfHalving = 0.99;
 
 using Parts = std::array<std::int64_t, 3>;  // along m, n and k
 
-class Rounds {
+class DealtRounds {
  public:
-  explicit Rounds(const TilingProblem& problem)
+  explicit DealtRounds(const TilingProblem& problem)
       : problem_(problem), box_(problem.box), extents_{problem.box.m(), problem.box.n(), k_blocks(problem.box.k())} {}
 
   // The parts that are done earliest; kNever when even the smallest do not fit.
@@ -139,7 +139,7 @@ BoxTiling tile_in_rounds(const TilingProblem& problem) {
     return device.memory < device.by(problem.bound.finish).down / 2;
   });
   if (!limited) return once;
-  Rounds rounds(problem);
+  DealtRounds rounds(problem);
   const double before = once.in_memory ? once.finish : kNever;
   const double finish = rounds.halve(before);
   if (finish >= before) return once;

@@ -123,7 +123,7 @@ struct TilingProblem {
   std::span<const DeviceRates> devices;
   fleet::ServerProfile server;
   BoxBound bound;  ///< a guess of the finish, and the prices that shapes answer to
-  StageSet stages;
+  SearchStageSet stages;
 };
 
 /// What tile_gemm() is to try.

@@ -419,7 +419,7 @@ class Search {
   fleet::ServerProfile server_;
   GemmBox box_;
   std::span<const DeviceRates> devices_;
-  StageSet stages_;
+  SearchStageSet stages_;
   double guess_, pause_;
   std::int64_t blocks_;
   double area_;

@@ -106,8 +106,7 @@ std::vector<bool> may_replicate(const Problem& problem, const Settings& settings
 }
 
 double replica_bytes(const StageDraft& draft) {
-  return static_cast<double>(
-      (draft.cost.weights() + draft.cost.open_forward() * 2 + draft.cost.open_backward() * 2).value());
+  return static_cast<double>((draft.cost.least_replica() - draft.cost.at_work()).value());
 }
 
 bool is_kept(const Settings& settings, const StageCost& stage) { return settings.keeping && stage.may_keep(); }
@@ -184,7 +183,7 @@ std::vector<StageDraft> StageCutter::cut(std::int64_t shares) const {
   const auto holds = [&](const Share& share, std::int64_t begin, std::int64_t end) {
     if (settings_.only_owners == 0) return true;
     const StageDraft draft(problem_.book->cost(begin, end, settings_.chunk));
-    return replica_bytes(draft) + static_cast<double>(draft.cost.at_work().value()) <= share.memory;
+    return static_cast<double>(draft.cost.least_replica().value()) <= share.memory;
   };
   std::vector<std::pair<std::int64_t, std::int64_t>> runs;  // of pieces
   std::int64_t at = 0;

@@ -19,8 +19,8 @@ constexpr std::int64_t kLeastKept = 2;  // sequences: one comes back while the n
 
 class DataParallel {
  public:
-  DataParallel(const Problem& problem, std::int64_t stages, std::int64_t chunk)
-      : problem_(problem), work_(*problem.work), chunk_(std::min(chunk, work_.seq)) {
+  DataParallel(const Problem& problem, std::int64_t stages, std::int64_t chunk, Passes passes)
+      : problem_(problem), work_(*problem.work), chunk_(std::min(chunk, work_.seq)), passes_(passes) {
     cut(stages);
     for (const StageCost& cost : costs_) {
       const std::vector<PieceSlice> all = slices_between(work_, cost, 0, 1);
@@ -44,7 +44,7 @@ class DataParallel {
         StageReplica replica;
         replica.device = problem_.devices[i].id;
         replica.kept_slots = cost.backward() ? kept_[i] : 0;
-        replica.memory = least(cost) + cost.kept() * replica.kept_slots;
+        replica.memory = cost.least_replica() + cost.kept() * replica.kept_slots;
         if (replica.kept_slots > 0) replica.memory += cost.packed();
         stage.replicas.push_back(replica);
         if (slices_[s].empty()) continue;
@@ -69,7 +69,7 @@ class DataParallel {
 
  private:
   void cut(std::int64_t stages) {
-    const auto body = std::ssize(work_.pieces) - 1;
+    const std::int64_t body = std::ssize(work_.pieces) - head_pieces(work_);
     double all = 0, before = 0;
     std::vector<double> flops;
     for (std::int64_t i = 0; i < body; ++i) {
@@ -84,15 +84,10 @@ class DataParallel {
       costs_.emplace_back(work_, first, i + 1, chunk_);
       first = i + 1;
     }
-    costs_.emplace_back(work_, body, body + 1, chunk_);
+    if (body < std::ssize(work_.pieces)) costs_.emplace_back(work_, body, body + 1, chunk_);
+    body_ = std::max<std::int64_t>(1, std::ssize(costs_) - head_pieces(work_));
   }
 
-  // Memory of a replica with the least number of open sequences, as the scheduler reserves it.
-  static Bytes least(const StageCost& cost) {
-    const StageReplica usual;
-    return cost.weights() + cost.at_work() + cost.open_forward() * usual.forward_slots +
-           cost.open_backward() * usual.backward_slots;
-  }
   std::int64_t size_of_sums() const {
     return problem_.devices.size() == 1 ? size_of(work_.wire) : sum_bytes(work_.wire);
   }
@@ -106,7 +101,7 @@ class DataParallel {
   bool take_memory() {
     double needed = 0, kept = 0, packed = 0;
     for (std::size_t s = 0; s < costs_.size(); ++s) {
-      needed += in_bytes(least(costs_[s]) + sums(s) + owners_[s].at_work + owners_[s].waiting(true));
+      needed += in_bytes(costs_[s].least_replica() + sums(s) + owners_[s].at_work + owners_[s].waiting(true));
       if (!costs_[s].backward()) continue;
       kept += in_bytes(costs_[s].kept());
       packed += in_bytes(costs_[s].packed());
@@ -115,7 +110,7 @@ class DataParallel {
       if (memory < needed) return false;
       const auto most = static_cast<double>(work_.batch);
       const auto slots = static_cast<std::int64_t>(kept > 0 ? std::min(most, (memory - needed - packed) / kept) : 0);
-      kept_.push_back(slots >= std::min(kLeastKept, work_.batch) ? slots : 0);
+      kept_.push_back(passes_ == Passes::both && slots >= std::min(kLeastKept, work_.batch) ? slots : 0);
     }
     return true;
   }
@@ -124,7 +119,7 @@ class DataParallel {
   // `chain`: without weights and sums.
   double forecast(Seconds& chain) const {
     const auto devices = problem_.devices.size();
-    const auto units = static_cast<std::int64_t>(costs_.size() - 1);
+    const std::int64_t units = body_;
     double up = 0, down = 0, weights = 0, elements = 0, filling = 0;
     std::vector<double> flops(devices, 0);  // of a sequence
     for (const StageCost& cost : costs_) {
@@ -148,10 +143,11 @@ class DataParallel {
       ++taken[soonest];
       next.emplace(computing(soonest, 1), soonest);
     }
-    double passing = 0, around = 0, first = 0;
+    double passing = 0, around = 0, first = 0, slowest_weights = 0;
     for (std::size_t i = 0; i < devices; ++i) {
       const double share = static_cast<double>(taken[i]) / static_cast<double>(units);
       passing = std::max({passing, computing(i, 0), share * up / problem_.up[i], share * down / problem_.down[i]});
+      slowest_weights = std::max(slowest_weights, weights / problem_.down[i]);
       around = std::max(around,
                         weights / problem_.down[i] + elements * static_cast<double>(size_of_sums()) / problem_.up[i]);
       const double latency = problem_.devices[i].latency.value() * static_cast<double>(costs_.size());
@@ -162,7 +158,9 @@ class DataParallel {
         around, all * (weights / problem_.nic_out + elements * static_cast<double>(size_of_sums()) / problem_.nic_in));
     passing = std::max({passing, batch * down / problem_.nic_out, batch * up / problem_.nic_in});
     chain = Seconds(first + passing);
-    return around + first + passing;
+    // One way and then the other: weights come for each, and stages fill and drain once more.
+    const double again = passes_ == Passes::one_by_one ? first + slowest_weights : 0;
+    return around + first + passing + again;
   }
 
   double of_sequence(const StageCost& cost, bool kept) const {
@@ -176,6 +174,8 @@ class DataParallel {
   const Problem& problem_;
   const StageWork& work_;
   std::int64_t chunk_;
+  Passes passes_;
+  std::int64_t body_ = 1;  // stages below the head
   std::vector<StageCost> costs_;
   std::vector<std::vector<PieceSlice>> slices_;  // of each stage
   std::vector<OwnerCost> owners_;
@@ -184,19 +184,19 @@ class DataParallel {
 
 }  // namespace
 
-std::vector<StagePlan> data_parallel_layouts(const Problem& problem, std::int64_t chunk) {
+std::vector<StagePlan> data_parallel_layouts(const Problem& problem, std::int64_t chunk, Passes passes) {
   const StageWork& work = *problem.work;
-  const auto body = std::ssize(work.pieces) - 1;
+  const std::int64_t body = std::ssize(work.pieces) - head_pieces(work);
   std::vector<StagePlan> plans;
-  if (work.pieces.back().is_part() || head_pieces(work) == 0 || body == 0 || std::ssize(problem.devices) > work.batch ||
-      problem.owners == OwnerPlaces::apart)
+  if (work.pieces.back().is_part() || (passes == Passes::both && head_pieces(work) == 0) || body == 0 ||
+      std::ssize(problem.devices) > work.batch || problem.owners == OwnerPlaces::apart)
     return plans;
   std::set<std::int64_t> chunks{chunk > 0 ? std::min(chunk, work.seq) : work.seq};
   if (chunk == 0) chunks.insert(std::min(2 * kChunkTokens, work.seq));
   for (const std::int64_t tokens : chunks) {
     for (const std::int64_t stages : std::set<std::int64_t>{1, 2, std::min<std::int64_t>(4, body), (body + 1) / 2}) {
       if (stages > body) continue;
-      if (std::optional<StagePlan> plan = DataParallel(problem, stages, tokens).plan())
+      if (std::optional<StagePlan> plan = DataParallel(problem, stages, tokens, passes).plan())
         plans.push_back(std::move(*plan));
     }
   }

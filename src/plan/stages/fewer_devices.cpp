@@ -126,9 +126,9 @@ std::vector<std::size_t> by_worth(const StageWork& work, std::span<const fleet::
   return order;
 }
 
-void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::size_t most, int threads,
-                           std::vector<StageFleet>& fleets) {
-  const std::vector<fleet::DeviceProfile> devices = fleets.front().devices;
+void try_without_weak_ones(const StageWork& work, std::span<const fleet::DeviceProfile> all, const FindLayout& find,
+                           std::size_t most, int threads, std::vector<StageFleet>& fleets) {
+  const std::vector<fleet::DeviceProfile> devices(all.begin(), all.end());
   const std::vector<double> seconds = seconds_of_a_layer(work, devices);
   const std::vector<std::size_t> order = by_worth(work, devices);
   std::vector<std::int64_t> sizes;

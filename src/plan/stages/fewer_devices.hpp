@@ -23,9 +23,9 @@ using FindLayout = std::function<std::optional<StagePlan>(std::span<const fleet:
 /// Adds smaller fleets of the devices that are worth most, and sorts all fleets by forecast. Requires: `fleets` has one
 /// fleet, of all devices. `threads`: StageOptions::threads.
 void leave_out(const StageWork& work, const FindLayout& find, int threads, std::vector<StageFleet>& fleets);
-/// Adds fleets of at most `most` devices: one for each place in the order of worth at which the next device is worth
-/// half or less. Sorts all fleets by forecast. Requires: as leave_out().
-void try_without_weak_ones(const StageWork& work, const FindLayout& find, std::size_t most, int threads,
-                           std::vector<StageFleet>& fleets);
+/// Adds fleets of at most `most` of all devices: one for each place in the order of worth at which the next device is
+/// worth half or less. Sorts all fleets by forecast.
+void try_without_weak_ones(const StageWork& work, std::span<const fleet::DeviceProfile> all, const FindLayout& find,
+                           std::size_t most, int threads, std::vector<StageFleet>& fleets);
 
 }  // namespace cleave::plan::stages

@@ -38,7 +38,7 @@ std::vector<std::int64_t> head_parts_for(const StageWork& work, std::span<const 
     double needed = 0;
     for (std::int64_t i = body; i < std::ssize(cut.pieces); ++i) {
       const stages::StageDraft part(StageCost(cut, i, i + 1, kChunkTokens));
-      needed = std::max(needed, stages::replica_bytes(part) + static_cast<double>(part.cost.at_work().value()));
+      needed = std::max(needed, static_cast<double>(part.cost.least_replica().value()));
     }
     const auto able = std::ranges::count_if(
         devices, [&](const fleet::DeviceProfile& of) { return static_cast<double>(of.memory.value()) >= needed; });
@@ -118,8 +118,14 @@ std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const flee
                                      const StageOptions& options) {
   if (work.pieces.empty() || devices.empty()) return {};
   std::optional<StagePlan> found = find_for(work, devices, options);
-  if (!found) return {};
   std::vector<StageFleet> fleets;
+  if (!found) {  // some weak device may be in the way of the others
+    if (options.leave_out && devices.size() <= kSmallFleet)
+      stages::try_without_weak_ones(
+          work, devices, [&](const auto& fewer) { return find_for(work, fewer, options); }, devices.size(),
+          options.threads, fleets);
+    return fleets;
+  }
   fleets.push_back({{devices.begin(), devices.end()}, std::move(*found)});
   if (!options.leave_out) return fleets;
   const StagePlan& of_all = fleets.front().plan;
@@ -130,10 +136,10 @@ std::vector<StageFleet> stage_fleets(const StageWork& work, std::span<const flee
     stages::leave_out(work, find, options.threads, fleets);
   } else if (of_all.rounds() > 1) {
     // Every device that can holds a stage of a round, and the round takes as long as the slowest of them.
-    stages::try_without_weak_ones(work, find, devices.size() / 2, options.threads, fleets);
+    stages::try_without_weak_ones(work, devices, find, devices.size() / 2, options.threads, fleets);
   } else if (devices.size() <= kSmallFleet) {
     // A stage with one replica takes as long as that device, however weak it is. Rehearsals decide.
-    stages::try_without_weak_ones(work, find, devices.size(), options.threads, fleets);
+    stages::try_without_weak_ones(work, devices, find, devices.size(), options.threads, fleets);
   }
   return fleets;
 }

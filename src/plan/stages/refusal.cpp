@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/show.hpp"
 
 namespace cleave::plan::stages {
 
@@ -19,17 +20,10 @@ constexpr const char* kHint = "plan.layout: tiles needs less memory of a device"
 // Factors of all devices' memories, tried in this order.
 constexpr double kMultiples[] = {1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16};
 
-std::string show_bytes(double bytes) {
-  if (bytes < 1e3) return fmt::format("{:.0f} B", bytes);
-  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
-  return bytes < 1e10 ? fmt::format("{:.1f} MB", bytes / 1e6) : fmt::format("{:.1f} GB", bytes / 1e9);
-}
-
 // "device 3 (phone, 512.0 MB)"
 std::string name_of(const Problem& problem, std::size_t i) {
   const fleet::DeviceProfile& device = problem.devices[i];
-  return fmt::format("device {} ({}, {})", device.id.value, device.name,
-                     show_bytes(static_cast<double>(device.memory.value())));
+  return fmt::format("device {} ({}, {})", device.id.value, device.name, show_bytes(device.memory));
 }
 
 bool fits(const Problem& problem, double multiple) {
@@ -49,7 +43,7 @@ void refuse(const Problem& problem) {
   std::string widest;
   for (std::int64_t i = 0; i < std::ssize(work.pieces); ++i) {
     const StageDraft draft(StageCost(work, i, i + 1, kChunkTokens));
-    const double needed = replica_bytes(draft) + static_cast<double>(draft.cost.at_work().value());
+    const double needed = static_cast<double>(draft.cost.least_replica().value());
     if (needed <= most) continue;
     most = needed;
     widest = work.pieces[static_cast<std::size_t>(i)].name();

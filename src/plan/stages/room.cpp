@@ -10,7 +10,7 @@ namespace cleave::plan::stages {
 
 namespace {
 
-constexpr double kEnough = 1.005;
+constexpr double kEnoughRoom = 1.005;
 constexpr int kMostExchanges = 400;
 
 class Exchange {
@@ -36,8 +36,9 @@ class Exchange {
       std::vector<std::size_t> order(stages_.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
       std::ranges::stable_sort(order, {}, [&](std::size_t r) { return room_[r]; });
-      if (room_[order.front()] >= kEnough) return;
-      const bool helped = std::ranges::any_of(order, [&](std::size_t r) { return room_[r] < kEnough && exchange(r); });
+      if (room_[order.front()] >= kEnoughRoom) return;
+      const bool helped =
+          std::ranges::any_of(order, [&](std::size_t r) { return room_[r] < kEnoughRoom && exchange(r); });
       if (!helped) return;
     }
   }
@@ -47,8 +48,8 @@ class Exchange {
 
   // The share of a stage's sums that a device would have room for as its replica.
   double room(std::size_t device, std::size_t r) const {
-    if (sums_[r] == 0) return kEnough;
-    return std::clamp((problem_.memory[device] - beside_[r]) / sums_[r], 0.0, kEnough);
+    if (sums_[r] == 0) return kEnoughRoom;
+    return std::clamp((problem_.memory[device] - beside_[r]) / sums_[r], 0.0, kEnoughRoom);
   }
   bool fits(std::size_t device, std::size_t r) const {
     return beside_[r] <= problem_.memory[device] && weights_[r] / problem_.down[device] <= in_time_[r];
@@ -56,7 +57,7 @@ class Exchange {
 
   bool exchange(std::size_t poor) {
     double best = 1e-4;
-    const auto lack = [](double room) { return std::max(0.0, kEnough - room); };
+    const auto lack = [](double room) { return std::max(0.0, kEnoughRoom - room); };
     std::size_t from = kNone, given = 0, taken = kNone;
     const auto consider = [&](std::size_t r, std::size_t k, std::size_t back, double poorer, double other) {
       const double helps = lack(room_[poor]) + lack(room_[r]) - lack(poorer) - lack(other);

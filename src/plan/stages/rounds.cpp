@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "stages/data_parallel.hpp"
 #include "stages/finish.hpp"
 #include "stages/layout.hpp"
 #include "stages/level_owners.hpp"
@@ -31,9 +32,7 @@ constexpr double kLastRound = 1.07;
 constexpr double kNext = 1.25;  // factor from a number of rounds that does not fit to the next one
 
 // Bytes of a replica with the least number of open sequences and a chunk at work.
-double memory_of_replica(const StageDraft& draft) {
-  return replica_bytes(draft) + static_cast<double>(draft.cost.at_work().value());
-}
+double memory_of_replica(const StageDraft& draft) { return static_cast<double>(draft.cost.least_replica().value()); }
 
 // For each piece: whether some device has room for it alone.
 std::vector<bool> pieces_that_fit(const StageWork& work, std::span<const fleet::DeviceProfile> devices) {
@@ -160,10 +159,10 @@ Layout with_idle_devices(const Problem& problem, Layout layout, const Time& time
   return layout;
 }
 
-// Lays out work round by round. Rounds of alike pieces have the same layout, which is searched once.
-class Rounds {
+// Lays out work round by round. RoundLayouts of alike pieces have the same layout, which is searched once.
+class RoundLayouts {
  public:
-  Rounds(const StageWork& work, std::span<const fleet::DeviceProfile> devices, const StageOptions& options)
+  RoundLayouts(const StageWork& work, std::span<const fleet::DeviceProfile> devices, const StageOptions& options)
       : work_(work),
         devices_(devices),
         options_(options),
@@ -214,7 +213,7 @@ class Rounds {
     [[nodiscard]] bool fits() const { return !plans.empty(); }
   };
 
-  [[nodiscard]] std::size_t variants() const { return looks_at_all() ? 4 : 1; }
+  [[nodiscard]] std::size_t variants() const { return looks_at_all() ? 6 : 1; }
   [[nodiscard]] bool looks_at_all() const { return std::ssize(devices_) <= kFewDevices; }
 
   const Found& find(const Round& round, bool last) {
@@ -230,18 +229,22 @@ class Rounds {
   }
 
   // Layouts of a round: the best of the search, whose forecast is for sequences that pass both ways at once. With few
-  // devices three more: the quickest by the time of the phases; and each of the two with devices that were idle.
+  // devices five more: the quickest by the time of the phases; each of the two with devices that were idle; the
+  // quickest in which replicas alone own gradients; and the data-parallel one. Where there is none of a kind, the
+  // quickest of the others stands in its place.
   Found search(const Round& round, bool last) const {
     const StageWork part = work_of_round(work_, round.first, round.end);
-    const Problem problem = problem_of(part, devices_, options_);
+    Problem problem = problem_of(part, devices_, options_);
+    std::vector<StagePlan> whole = data_parallel_layouts(problem, chunk_, last ? Passes::both : Passes::one_by_one);
     const std::vector<Layout> layouts = search_layouts(problem, chunk_, looks_at_all());
-    if (layouts.empty()) return {};
+    if (layouts.empty()) return whole.empty() ? Found{} : Found{std::vector(variants(), whole.front())};
     const auto time = [&](const Layout& layout) { return time_of_round(problem, layout, last); };
     const Layout& quickest = *std::ranges::min_element(layouts, {}, time);
     std::vector<Layout> chosen{layouts.front()};
     if (looks_at_all()) {
       chosen.push_back(quickest);
       for (const std::size_t k : {0, 1}) chosen.push_back(with_idle_devices(problem, chosen[k], time));
+      chosen.push_back(owned_by_replicas(problem, time).value_or(quickest));
     }
     Found found;
     for (Layout& layout : chosen) {
@@ -255,7 +258,22 @@ class Rounds {
       plan.chain = Seconds(chain_time(problem, layout, false));
       found.plans.push_back(std::move(plan));
     }
+    if (looks_at_all()) {
+      if (whole.empty()) whole.push_back(*std::ranges::min_element(found.plans, {}, &StagePlan::forecast));
+      found.plans.push_back(std::move(whole.front()));
+    }
     return found;
+  }
+
+  // Owners that are no replicas read all that they sum. Where downlinks are slow that takes long, and the search, which
+  // looks at one setting after another, may not come upon layouts without them.
+  template <class Time>
+  std::optional<Layout> owned_by_replicas(Problem problem, const Time& time) const {
+    if (problem.owners != OwnerPlaces::automatic) return std::nullopt;
+    problem.owners = OwnerPlaces::replicas;
+    const std::vector<Layout> layouts = search_layouts(problem, chunk_, true);
+    if (layouts.empty()) return std::nullopt;
+    return *std::ranges::min_element(layouts, {}, time);
   }
 
   void append_tiles(StagePlan& plan, const Round& round, std::int64_t number) const {
@@ -277,9 +295,9 @@ class Rounds {
   std::map<std::pair<Alike, bool>, Found> found_;
 };
 
-// Rounds where some pieces fit no device: those pieces run in tiles, the pieces between them in as few rounds of stages
-// as can be. None where the head does not fit, or no layer does.
-std::vector<Round> mix(const StageWork& work, const std::vector<bool>& fit, Rounds& rounds) {
+// RoundLayouts where some pieces fit no device: those pieces run in tiles, the pieces between them in as few rounds of
+// stages as can be. None where the head does not fit, or no layer does.
+std::vector<Round> mix(const StageWork& work, const std::vector<bool>& fit, RoundLayouts& rounds) {
   const std::int64_t pieces = std::ssize(work.pieces), body = pieces - head_pieces(work);
   const auto end_of_body = fit.begin() + static_cast<std::ptrdiff_t>(body);
   if (body == pieces || std::find(end_of_body, fit.end(), false) != fit.end() ||
@@ -300,7 +318,7 @@ std::vector<Round> mix(const StageWork& work, const std::vector<bool>& fit, Roun
 
 std::vector<StagePlan> layouts_in_rounds(const StageWork& work, std::span<const fleet::DeviceProfile> devices,
                                          const StageOptions& options) {
-  Rounds rounds(work, devices, options);
+  RoundLayouts rounds(work, devices, options);
   const std::vector<bool> fit = pieces_that_fit(work, devices);
   if (std::ranges::find(fit, false) != fit.end()) {
     if (!options.tiles || work.in_tiles == nullptr) return {};

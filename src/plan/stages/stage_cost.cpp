@@ -148,6 +148,8 @@ StageCost::StageCost(const StageWork& work, std::int64_t first, std::int64_t end
   if (is_part()) at_work_ += backward_result(std::min(chunk, work.seq));
 }
 
+Bytes StageCost::least_replica() const { return weights_ + at_work_ + (open_forward_ + open_backward_) * kLeastOpen; }
+
 Flops StageCost::forward(std::int64_t t0, std::int64_t t1) const {
   double sum = 0;
   for (std::int64_t i = first_; i < end_; ++i) {

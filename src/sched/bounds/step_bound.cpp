@@ -24,18 +24,18 @@ namespace {
 constexpr std::size_t kMostClasses = 256;
 
 // Devices in order of downlink, neighbours together, each class with the best rates of its members.
-std::vector<DeviceClass> classes_of(std::span<const plan::DeviceState> devices, const fleet::ServerProfile& server) {
-  std::vector<DeviceClass> all;
+std::vector<BestOfClass> classes_of(std::span<const plan::DeviceState> devices, const fleet::ServerProfile& server) {
+  std::vector<BestOfClass> all;
   for (const plan::DeviceState& device : devices) {
     all.push_back({std::min(device.profile.downlink, server.nic_out).value(),
                    std::min(device.profile.uplink, server.nic_in).value(), device.profile.compute.value(), 1});
   }
   if (all.size() <= kMostClasses) return all;
-  std::sort(all.begin(), all.end(), [](const DeviceClass& a, const DeviceClass& b) { return a.down < b.down; });
-  std::vector<DeviceClass> classes;
+  std::sort(all.begin(), all.end(), [](const BestOfClass& a, const BestOfClass& b) { return a.down < b.down; });
+  std::vector<BestOfClass> classes;
   const std::size_t per_class = (all.size() + kMostClasses - 1) / kMostClasses;
   for (std::size_t first = 0; first < all.size(); first += per_class) {
-    DeviceClass best{0, 0, 0, 0};
+    BestOfClass best{0, 0, 0, 0};
     for (std::size_t i = first; i < std::min(all.size(), first + per_class); ++i) {
       best.down = std::max(best.down, all[i].down);
       best.up = std::max(best.up, all[i].up);
@@ -49,12 +49,12 @@ std::vector<DeviceClass> classes_of(std::span<const plan::DeviceState> devices, 
 
 // Least time of a row group's part whose columns of B are on the devices already: by then every device has been sent
 // rows, has multiplied them with all columns and has returned results; cuts of k would only return more of them.
-double bound_beside_columns(const plan::Work& work, std::span<const DeviceClass> devices,
+double bound_beside_columns(const plan::Work& work, std::span<const BestOfClass> devices,
                             const fleet::ServerProfile& server) {
   const auto m = static_cast<double>(work.gemm.m), n = static_cast<double>(work.gemm.n),
              k = static_cast<double>(work.gemm.k), element = static_cast<double>(size_of(work.wire));
   double elements = 0;  // of the result, in a second
-  for (const DeviceClass& device : devices) {
+  for (const BestOfClass& device : devices) {
     elements +=
         device.count * std::min({device.down / (k * element) * n, device.up / element, device.compute / (2 * k)});
   }
@@ -69,8 +69,8 @@ Seconds step_lower_bound(const model::StepGraph& graph, std::span<const plan::De
   if (graph.operations.empty()) return Seconds(0);
   const fleet::ServerProfile& server = options.plan.server;
   double compute = 0, downlink = 0, uplink = 0;
-  const std::vector<DeviceClass> classes = classes_of(devices, server);
-  for (const DeviceClass& device : classes) {
+  const std::vector<BestOfClass> classes = classes_of(devices, server);
+  for (const BestOfClass& device : classes) {
     compute += device.count * device.compute;
     downlink += device.count * device.down;
     uplink += device.count * device.up;

@@ -57,7 +57,7 @@ class GemmVolumes {
 
   // No less than what a device can multiply in `time`, and the share of the price down that shows it: at any prices,
   // what costs more than the links can carry in that time is too much.
-  [[nodiscard]] std::pair<double, double> most(const DeviceClass& device, double time) const {
+  [[nodiscard]] std::pair<double, double> most(const BestOfClass& device, double time) const {
     std::pair<double, double> least{std::min(device.compute * time / 2, all()), 0.5};
     if (groups_ > 1) {
       // B may be there: rows come for all columns, and results leave.
@@ -116,24 +116,24 @@ class GemmVolumes {
 
 // How much of one instance of a shape each class of devices can do at most, when an operation of `instances` may take
 // so long: multiplications of a GEMM, shares of attention.
-std::vector<double> most_within(const ShapeBound& shape, double time, std::span<const DeviceClass> classes) {
+std::vector<double> most_within(const ShapeBound& shape, double time, std::span<const BestOfClass> classes) {
   const double each = time / static_cast<double>(shape.work.instances);
   std::vector<double> most;
   most.reserve(classes.size());
   if (shape.work.kind == plan::WorkKind::gemm) {
     const GemmVolumes gemm(shape.work, shape.groups);
-    for (const DeviceClass& device : classes) most.push_back(gemm.most(device, each).first);
+    for (const BestOfClass& device : classes) most.push_back(gemm.most(device, each).first);
   } else {
     const plan::Volume all = plan::volume_of(shape.work);
     const auto down = static_cast<double>(all.down.value()), up = static_cast<double>(all.up.value());
-    for (const DeviceClass& device : classes)
+    for (const BestOfClass& device : classes)
       most.push_back(std::min({device.down * each / down, device.up * each / up, 1.0}));
   }
   return most;
 }
 
 // What one operation of a shape costs at least, at given prices, where no class can do more than `most`.
-double cost_within(const ShapeBound& shape, std::span<const double> most, std::span<const DeviceClass> classes,
+double cost_within(const ShapeBound& shape, std::span<const double> most, std::span<const BestOfClass> classes,
                    std::span<const Price> prices) {
   struct Offer {
     double rate, volume;  // cost of a unit of volume, and how much of it
@@ -168,11 +168,11 @@ double cost_within(const ShapeBound& shape, std::span<const double> most, std::s
 
 // The prices that make the time of a shape alone as long as they can: each device counts for what it does of it, and
 // each of its links for how much it limits that.
-std::vector<Price> prices_for(const ShapeBound& shape, std::span<const DeviceClass> classes) {
+std::vector<Price> prices_for(const ShapeBound& shape, std::span<const BestOfClass> classes) {
   const GemmVolumes gemm(shape.work, shape.groups);
   std::vector<Price> prices;
   double all = 0;
-  for (const DeviceClass& device : classes) {
+  for (const BestOfClass& device : classes) {
     const auto [volume, share] = gemm.most(device, shape.time);
     prices.push_back({volume * share / device.down, volume * (1 - share) / device.up});
     all += volume * device.count;
@@ -187,7 +187,7 @@ struct Durations {
   std::vector<std::vector<double>> most;
 };
 
-Durations durations_of(const ShapeBound& shape, std::span<const DeviceClass> classes, double longest) {
+Durations durations_of(const ShapeBound& shape, std::span<const BestOfClass> classes, double longest) {
   Durations durations;
   for (double time = shape.time; time < longest && time > 0;) {
     durations.from.push_back(time);
@@ -207,7 +207,7 @@ struct Curve {
 class TradeoffBound {
  public:
   TradeoffBound(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
-                std::span<const Durations> durations, std::span<const DeviceClass> classes,
+                std::span<const Durations> durations, std::span<const BestOfClass> classes,
                 std::span<const Price> prices, double most)
       : graph_(graph), nodes_(nodes), longest_(nodes.size()), choices_(nodes.size()), most_(most) {
     for (std::size_t s = 0; s < shapes.size(); ++s) {
@@ -304,7 +304,7 @@ class TradeoffBound {
 }  // namespace
 
 double tradeoff_bound(const model::StepGraph& graph, std::span<const Node> nodes, std::span<const ShapeBound> shapes,
-                      std::span<const DeviceClass> classes, double down, double up, double at_least) {
+                      std::span<const BestOfClass> classes, double down, double up, double at_least) {
   // Sums of prices: over all links together, and for each shape.
   std::vector<std::vector<Price>> candidates;
   for (int price = 1; price < kPrices; ++price) {

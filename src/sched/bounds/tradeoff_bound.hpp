@@ -15,7 +15,7 @@
 namespace cleave::sched {
 
 /// Devices of one kind, or a class of devices each as good as its best member.
-struct DeviceClass {
+struct BestOfClass {
   double down = 0, up = 0, compute = 0;  ///< bytes and FLOP a second of one device
   double count = 1;
 };
@@ -38,7 +38,7 @@ struct Node {
 /// A time that no schedule beats, at least `at_least`, which must be such a time itself. `nodes`: of the graph's
 /// operations, in order. `down` and `up`: joint rates of all links, finite.
 [[nodiscard]] double tradeoff_bound(const model::StepGraph& graph, std::span<const Node> nodes,
-                                    std::span<const ShapeBound> shapes, std::span<const DeviceClass> classes,
+                                    std::span<const ShapeBound> shapes, std::span<const BestOfClass> classes,
                                     double down, double up, double at_least);
 
 }  // namespace cleave::sched

@@ -29,6 +29,12 @@ void RateEstimates::know(const fleet::DeviceProfile& declared) {
   device.declared = rates_of(declared);
 }
 
+std::pair<RateEstimates::Rates, RateEstimates::Times> RateEstimates::resources_of(const Measured& measured) {
+  return {{static_cast<double>(measured.bytes_down.value()), measured.flops.value(),
+           static_cast<double>(measured.bytes_up.value())},
+          {measured.down, measured.compute, measured.up}};
+}
+
 // From here on every observation counts, those so far as what was declared: an estimator does not tell them from it.
 void RateEstimates::learn(Device& device) {
   device.learned = std::make_unique<Learned>();
@@ -42,9 +48,7 @@ void RateEstimates::learn(Device& device) {
 void RateEstimates::observe(DeviceId id, const Measured& measured) {
   Device& device = devices_[id];
   if (!device.known) return;
-  const std::array<double, kResources> amounts{static_cast<double>(measured.bytes_down.value()), measured.flops.value(),
-                                               static_cast<double>(measured.bytes_up.value())};
-  const std::array<Seconds, kResources> times{measured.down, measured.compute, measured.up};
+  const auto [amounts, times] = resources_of(measured);
   if (device.learned == nullptr) {
     std::array<bool, kResources> counts{};
     bool as_declared = true;
@@ -94,9 +98,7 @@ void RateEstimates::begin_again(DeviceId id, const Measured& measured) {
   Device& device = devices_[id];
   if (!device.known) return;
   Learned& learned = learned_of(id, device);
-  const std::array<double, kResources> amounts{static_cast<double>(measured.bytes_down.value()), measured.flops.value(),
-                                               static_cast<double>(measured.bytes_up.value())};
-  const std::array<Seconds, kResources> times{measured.down, measured.compute, measured.up};
+  const auto [amounts, times] = resources_of(measured);
   double share = 1;  // of what it declares
   for (std::size_t r = 0; r < kResources; ++r) {
     believe(learned, r, amounts[r], times[r]);

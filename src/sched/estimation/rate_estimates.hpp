@@ -38,6 +38,9 @@ class RateEstimates {
  private:
   enum Resource : std::uint8_t { down, compute, up, kResources };
   using Rates = std::array<double, kResources>;  // bytes, FLOP, bytes a second
+  using Times = std::array<Seconds, kResources>;
+  // Bytes, FLOP and bytes of an observation, and what they took.
+  static std::pair<Rates, Times> resources_of(const Measured& measured);
   // Of a device that once did otherwise than it declares.
   struct Learned {
     std::array<RateEstimator, kResources> estimators;

@@ -8,6 +8,7 @@
 
 #include "cleave/base/error.hpp"
 #include "quorum/witness_draw.hpp"
+#include "quorum/witness_patience.hpp"
 
 namespace cleave::sched {
 
@@ -15,10 +16,7 @@ namespace {
 
 /// Ids of the fleet behind: a tasklet's own, and with it those of the devices that are asked about it one after
 /// another, and of the server in their place.
-constexpr std::int64_t kIdsOfOne = 4, kFirstAttempt = 1, kDevicesAsked = 2, kByServer = 3;
-/// A witness is late when others have waited for it for so many times what it takes alone.
-constexpr double kPatience = 2.0;
-constexpr Seconds kLeastPatience{1.0};
+constexpr std::int64_t kIdsOfOne = 4, kFirstAttempt = 1, kByServer = kDevicesAsked + 1;
 constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
 /// Witnesses give way to all other work, unless something waits to overwrite their operands. They come in panels so
 /// short that they do so at once.
@@ -99,7 +97,7 @@ void QuorumFleet::submit(const Tasklet& tasklet) {
     if (tasklet.is_witness()) behind.witness_of = id_behind(tasklet.witness_of);
     return behind_.submit(behind);
   }
-  if (tasklet.brings_columns()) {
+  if (tasklet.stays_on_device()) {
     columns_[tasklet.id.value] = {tasklet.piece.device, tasklet.piece.resident};
     draw_->columns_come(tasklet.piece.device, tasklet.piece.resident);
     return behind_.submit(behind);
@@ -242,7 +240,7 @@ void QuorumFleet::replace_witness(DeviceId device) {
 // Somebody has waited for so long to overwrite its operands; or everybody, for the step to end.
 Seconds QuorumFleet::late_at(const Pair& pair) const {
   if (!options_.timed || held_.empty() || pair.attempt == kByServer) return kNever;
-  return std::max(pair.asked, std::min(pair.wanted, busy_at_)) + kLeastPatience + pair.takes * kPatience;
+  return late_after(std::max(pair.asked, std::min(pair.wanted, busy_at_)), pair.takes);
 }
 
 void QuorumFleet::replace_late() {

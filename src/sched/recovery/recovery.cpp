@@ -22,7 +22,7 @@ constexpr std::size_t kMostCopies = 3;
 constexpr double kStragglers = 1.0 / 3;
 /// Between two deadlines of an operation, of the time that it has taken: one that takes many times as long as predicted
 /// is looked at less often, lest deadlines are all that passes.
-constexpr double kSeldom = 1.0 / 256;
+constexpr double kDeadlineShare = 1.0 / 256;
 
 }  // namespace
 
@@ -98,7 +98,7 @@ void Recovery::wait_for(OpId op, Seconds expected) {
 
 void Recovery::wait_until_late(OpId op, Seconds limit) {
   const Seconds taken = fleet_.now() - progress_.at(op).start;
-  deadlines_.set(op, fleet_.now() + std::max(limit, taken * kSeldom));
+  deadlines_.set(op, fleet_.now() + std::max(limit, taken * kDeadlineShare));
 }
 
 void Recovery::answered(const InFlight& flight, const Measured& measured) {

@@ -84,15 +84,15 @@ bool DevicePartitions::begin(const model::StepGraph& graph, DType wire, const st
       size_of_part(partition.work) = 0;
     }
     DevicePartition& partition = partitions[found->second];
-    if (op.rows.index == 0) partition.families.push_back(op.rows.first);
-    if (op.rows.first == partition.families.front()) {
+    if (op.rows.index == 0) partition.first_parts.push_back(op.rows.first);
+    if (op.rows.first == partition.first_parts.front()) {
       partition.sizes.push_back(size_of_part(work));
       size_of_part(partition.work) += size_of_part(work);
     }
     partition_of_[i] = static_cast<std::int32_t>(found->second);
   }
   const auto same = [](const DevicePartition& a, const DevicePartition& b) {
-    return a.phase == b.phase && a.work == b.work && a.sizes == b.sizes && a.families == b.families;
+    return a.phase == b.phase && a.work == b.work && a.sizes == b.sizes && a.first_parts == b.first_parts;
   };
   if (std::ranges::equal(partitions, partitions_, same)) return false;
   partitions_ = std::move(partitions);
@@ -167,12 +167,12 @@ DevicePartitions::Deal DevicePartitions::deal(std::vector<Claim> claims, std::ve
     std::vector<Seconds> taken;
     Seconds out{0}, in{0};
     for (std::size_t p = 0; p < claims.size(); ++p) {
-      const std::size_t first = p == 0 ? 0 : deal.ends[p - 1], families = claims[p].partition->families.size();
+      const std::size_t first = p == 0 ? 0 : deal.ends[p - 1], first_parts = claims[p].partition->first_parts.size();
       const plan::OperationPlan plan = plan::plan_operation(
           claims[p].partition->work, std::span(devices).subspan(first, deal.ends[p] - first), options);
-      taken.push_back(times(plan.busy, families));
-      out += times(plan.bytes_down / options.server.nic_out, families);
-      in += times(plan.bytes_up / options.server.nic_in, families);
+      taken.push_back(times(plan.busy, first_parts));
+      out += times(plan.bytes_down / options.server.nic_out, first_parts);
+      in += times(plan.bytes_up / options.server.nic_in, first_parts);
       longest = std::max(longest, taken.back());
       shortest = std::min(shortest, taken.back());
     }
@@ -194,7 +194,7 @@ void DevicePartitions::plan_phase(model::Phase phase, PlanCache& whole, const pl
     const plan::OperationPlan& plan = whole.plan_for(partition.work);
     claims.push_back({&partition,
                       static_cast<double>(plan.bytes_down.value()) / static_cast<double>(plan.bytes_up.value()),
-                      times(plan.busy, partition.families.size()).value()});
+                      times(plan.busy, partition.first_parts.size()).value()});
   }
   if (claims.empty()) return;
   std::ranges::stable_sort(claims, {}, &Claim::down_for_up);
@@ -247,7 +247,7 @@ Seconds DevicePartitions::forecast(PlanCache& fleet, const plan::PlanOptions& op
       const plan::Work part = plan::work_of(op, wire_);
       const plan::OperationPlan& plan = in_partitions ? plan_of(*index, part) : fleet.plan_for(part);
       const Seconds busy = in_partitions ? partition.busy * share(partition, part) : plan.busy;
-      if (in_partitions && partition.phase == model::Phase::forward && op.id == partition.families.front()) {
+      if (in_partitions && partition.phase == model::Phase::forward && op.id == partition.first_parts.front()) {
         start = std::max(start, partition.columns_in);
       }
       Seconds& next = free[in_partitions ? *index : 0];

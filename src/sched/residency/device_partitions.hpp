@@ -26,7 +26,7 @@ struct DevicePartition {
   model::Phase phase = model::Phase::forward;
   plan::Work work;                  ///< with the rows, or sequences, of all groups
   std::vector<std::int64_t> sizes;  ///< rows, or sequences, of each group
-  std::vector<OpId> families;       ///< first parts of its operations, in order
+  std::vector<OpId> first_parts;    ///< first parts of its operations, in order
   // Once planned:
   std::vector<plan::TaskletPlan> columns;             ///< that devices keep
   std::map<std::int64_t, plan::OperationPlan> plans;  ///< of a group of such a size

@@ -7,38 +7,38 @@
 namespace cleave::sched {
 
 void WeightCache::clear() {
-  families_.clear();
+  cut_operations_.clear();
   for (auto& [id, device] : devices_) device = {.room = device.room};
   for (const auto& [id, kept] : std::exchange(kept_, {})) release_(id, kept.device);
 }
 
 void WeightCache::want_for(const model::Operation& op, std::size_t index, std::span<const DevicePartition> partitions,
                            const model::StepGraph& graph, std::uint64_t version) {
-  const auto want_family = [&](const DevicePartition& partition, OpId family) {
-    const auto found = families_.find(family);
-    if (found != families_.end() && found->second.version == version) return;
-    want(family, graph.operation(family).rows.count, partition.columns, version);
+  const auto want_for = [&](const DevicePartition& partition, OpId first_part) {
+    const auto found = cut_operations_.find(first_part);
+    if (found != cut_operations_.end() && found->second.version == version) return;
+    want(first_part, graph.operation(first_part).rows.count, partition.columns, version);
   };
   const DevicePartition& partition = partitions[index];
-  const bool first = families_.empty();
-  want_family(partition, op.rows.first);
+  const bool first = cut_operations_.empty();
+  want_for(partition, op.rows.first);
   for (const DevicePartition& other : partitions) {
-    if (first && other.phase == partition.phase) want_family(other, other.families.front());
+    if (first && other.phase == partition.phase) want_for(other, other.first_parts.front());
   }
-  const auto next = std::ranges::upper_bound(partition.families, op.rows.first);
-  if (next != partition.families.end()) return want_family(partition, *next);
+  const auto next = std::ranges::upper_bound(partition.first_parts, op.rows.first);
+  if (next != partition.first_parts.end()) return want_for(partition, *next);
   for (const DevicePartition& other : partitions) {
-    if (other.phase > partition.phase) want_family(other, other.families.front());
+    if (other.phase > partition.phase) want_for(other, other.first_parts.front());
   }
 }
 
 void WeightCache::want(OpId id, std::int64_t groups, std::span<const plan::TaskletPlan> columns,
                        std::uint64_t version) {
-  Family& family = family_of(id, groups);
-  end(family);
-  family.version = version;
-  if (family.left == 0) return;
-  family.waiting = std::ssize(columns);
+  CutOperation& cut = cut_operation(id, groups);
+  end(cut);
+  cut.version = version;
+  if (cut.left == 0) return;
+  cut.waiting = std::ssize(columns);
   for (const plan::TaskletPlan& piece : columns) {
     devices_[piece.device].waiting.push_back({id, piece, version});
     send_waiting(piece.device);
@@ -49,30 +49,31 @@ void WeightCache::send_waiting(DeviceId id) {
   Device& device = devices_[id];
   while (!device.waiting.empty()) {
     const Waiting& next = device.waiting.front();
-    Family& family = families_.at(next.family);
-    if (family.version == next.version && family.left > 0) {
+    CutOperation& cut = cut_operations_.at(next.first_part);
+    if (cut.version == next.version && cut.left > 0) {
       const Bytes bytes = next.columns.resident;
       if (device.taken + bytes > device.room) return;
       device.taken += bytes;
-      const TaskletId columns = send_(next.family, next.columns);
-      kept_.emplace(columns, Kept{.family = next.family, .device = id, .box = next.columns.box, .bytes = bytes});
-      --family.waiting;
-      family.kept.push_back(columns);
-      family.by_device[id].push_back(columns);
+      const TaskletId columns = send_(next.first_part, next.columns);
+      kept_.emplace(columns,
+                    Kept{.first_part = next.first_part, .device = id, .box = next.columns.box, .bytes = bytes});
+      --cut.waiting;
+      cut.kept.push_back(columns);
+      cut.by_device[id].push_back(columns);
     }
     device.waiting.pop_front();
   }
 }
 
-bool WeightCache::find_no_room(OpId family) const {
-  const auto found = families_.find(family);
-  return found != families_.end() && found->second.waiting > 0;
+bool WeightCache::must_wait(OpId first_part) const {
+  const auto found = cut_operations_.find(first_part);
+  return found != cut_operations_.end() && found->second.waiting > 0;
 }
 
-std::optional<TaskletId> WeightCache::use(OpId family, const plan::TaskletPlan& piece) {
-  const auto& of_family = families_.at(family).by_device;
-  const auto found = of_family.find(piece.device);
-  if (found == of_family.end()) return std::nullopt;
+std::optional<TaskletId> WeightCache::use(OpId first_part, const plan::TaskletPlan& piece) {
+  const auto& by_device = cut_operations_.at(first_part).by_device;
+  const auto found = by_device.find(piece.device);
+  if (found == by_device.end()) return std::nullopt;
   for (const TaskletId id : found->second) {
     const auto kept = kept_.find(id);
     if (kept == kept_.end() || kept->second.over) continue;
@@ -84,35 +85,35 @@ std::optional<TaskletId> WeightCache::use(OpId family, const plan::TaskletPlan& 
   return std::nullopt;
 }
 
-WeightCache::Family& WeightCache::family_of(OpId id, std::int64_t groups) {
-  const auto [found, is_new] = families_.try_emplace(id);
+WeightCache::CutOperation& WeightCache::cut_operation(OpId id, std::int64_t groups) {
+  const auto [found, is_new] = cut_operations_.try_emplace(id);
   if (is_new) found->second.left = groups;
   return found->second;
 }
 
 void WeightCache::sent_group(const model::RowGroup& group) {
-  Family& family = family_of(group.first, group.count);
-  if (--family.left == 0) end(family);
+  CutOperation& cut = cut_operation(group.first, group.count);
+  if (--cut.left == 0) end(cut);
 }
 
 void WeightCache::leave() {
   for (auto& [id, device] : devices_) device.waiting.clear();
-  std::vector<OpId> families;
-  for (const auto& [id, family] : families_) {
-    if (family.version != 0) families.push_back(id);
+  std::vector<OpId> first_parts;
+  for (const auto& [id, cut] : cut_operations_) {
+    if (cut.version != 0) first_parts.push_back(id);
   }
-  std::ranges::sort(families);
-  for (const OpId id : families) {
-    families_.at(id).version = 0;
-    end(families_.at(id));
+  std::ranges::sort(first_parts);
+  for (const OpId id : first_parts) {
+    cut_operations_.at(id).version = 0;
+    end(cut_operations_.at(id));
   }
 }
 
 // None of its columns are to be used by others than those that use them now.
-void WeightCache::end(Family& family) {
-  family.waiting = 0;
-  family.by_device.clear();
-  for (const TaskletId id : std::exchange(family.kept, {})) doubt(id);
+void WeightCache::end(CutOperation& cut) {
+  cut.waiting = 0;
+  cut.by_device.clear();
+  for (const TaskletId id : std::exchange(cut.kept, {})) doubt(id);
 }
 
 void WeightCache::doubt(TaskletId columns) {
@@ -142,8 +143,8 @@ void WeightCache::release_if_over(TaskletId id) {
 void WeightCache::forget(DeviceId device) {
   Device& forgotten = devices_[device];
   for (const Waiting& waiting : std::exchange(forgotten.waiting, {})) {
-    Family& family = families_.at(waiting.family);
-    if (family.version == waiting.version && family.waiting > 0) --family.waiting;
+    CutOperation& cut = cut_operations_.at(waiting.first_part);
+    if (cut.version == waiting.version && cut.waiting > 0) --cut.waiting;
   }
   forgotten.taken = Bytes(0);
   std::vector<TaskletId> gone;

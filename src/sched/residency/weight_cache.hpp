@@ -25,8 +25,8 @@ namespace cleave::sched {
 
 class WeightCache {
  public:
-  /// Sends columns of the operation whose first part is `family` on their way; returns their tasklet's id.
-  using Send = std::function<TaskletId(OpId family, const plan::TaskletPlan& columns)>;
+  /// Sends columns of the operation whose first part is `first_part` on their way; returns their tasklet's id.
+  using Send = std::function<TaskletId(OpId first_part, const plan::TaskletPlan& columns)>;
   /// The device may give them up.
   using Release = std::function<void(TaskletId columns, DeviceId device)>;
   WeightCache(Send send, Release release) : send_(std::move(send)), release_(std::move(release)) {}
@@ -42,13 +42,13 @@ class WeightCache {
   void want_for(const model::Operation& op, std::size_t index, std::span<const DevicePartition> partitions,
                 const model::StepGraph& graph, std::uint64_t version);
   /// Devices are to get them, for groups (of `groups`) that are still to come; those of an earlier plan are released.
-  void want(OpId family, std::int64_t groups, std::span<const plan::TaskletPlan> columns, std::uint64_t version);
+  void want(OpId first_part, std::int64_t groups, std::span<const plan::TaskletPlan> columns, std::uint64_t version);
 
   /// Some of an operation's columns find no room yet: its groups had better wait than bring their own.
-  [[nodiscard]] bool find_no_room(OpId family) const;
+  [[nodiscard]] bool must_wait(OpId first_part) const;
 
   /// The columns that a tasklet is to use, which it holds from now on; none where they were not sent.
-  [[nodiscard]] std::optional<TaskletId> use(OpId family, const plan::TaskletPlan& piece);
+  [[nodiscard]] std::optional<TaskletId> use(OpId first_part, const plan::TaskletPlan& piece);
   /// Every tasklet of one more group is on its way, whether it uses columns or not.
   void sent_group(const model::RowGroup& group);
   /// A tasklet that used them is answered or given up.
@@ -62,7 +62,7 @@ class WeightCache {
 
  private:
   struct Kept {
-    OpId family;
+    OpId first_part;
     DeviceId device;
     GemmBox box;
     Bytes bytes;
@@ -70,7 +70,7 @@ class WeightCache {
     bool over = false;  // nobody else is to use them
   };
   struct Waiting {
-    OpId family;
+    OpId first_part;
     plan::TaskletPlan columns;
     std::uint64_t version = 0;
   };
@@ -78,7 +78,7 @@ class WeightCache {
     Bytes room, taken{};
     std::deque<Waiting> waiting{};
   };
-  struct Family {
+  struct CutOperation {
     std::uint64_t version = 0;  // of the plan that its columns are of; 0: none
     std::int64_t left = 0;      // groups to come
     std::int64_t waiting = 0;   // columns of this version that find no room yet
@@ -86,8 +86,8 @@ class WeightCache {
     std::unordered_map<DeviceId, std::vector<TaskletId>> by_device;
   };
   void send_waiting(DeviceId id);
-  [[nodiscard]] Family& family_of(OpId id, std::int64_t groups);
-  void end(Family& family);
+  [[nodiscard]] CutOperation& cut_operation(OpId id, std::int64_t groups);
+  void end(CutOperation& cut);
   void release_if_over(TaskletId id);
 
   Send send_;
@@ -95,7 +95,7 @@ class WeightCache {
   std::unordered_map<TaskletId, Kept> kept_;
   std::unordered_map<DeviceId, Device> devices_;
   NodePool nodes_;
-  std::pmr::unordered_map<OpId, Family> families_{&nodes_};
+  std::pmr::unordered_map<OpId, CutOperation> cut_operations_{&nodes_};
 };
 
 }  // namespace cleave::sched

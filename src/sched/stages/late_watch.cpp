@@ -18,7 +18,7 @@ constexpr double kRounding = 1e-9;
 constexpr double kOwnTime = 0.25;
 // Between two looks, of the time since the first: a step that takes many times as long as was thought is looked at less
 // often, lest looks are all that is done.
-constexpr double kSeldom = 1.0 / 400;
+constexpr double kLookShare = 1.0 / 400;
 
 }  // namespace
 
@@ -34,9 +34,9 @@ void LateWatch::begin_window(Device& of, const Times& to_do, Seconds now) const 
   of.messages = 2 * of.latency;
   of.port = port_;
   of.before = to_do;
-  of.to_come = to_do[1];
-  of.at_processor = std::min(of.backlog, std::max(0.0, of.computes - to_do[1]));
-  of.before[1] = of.computes;  // what is down the link may wait for the processor
+  of.to_come = to_do[kCompute];
+  of.at_processor = std::min(of.backlog, std::max(0.0, of.computes - to_do[kCompute]));
+  of.before[kCompute] = of.computes;  // what is down the link may wait for the processor
   of.sent = {};
 }
 
@@ -79,11 +79,11 @@ double LateWatch::sent(const fleet::DeviceProfile& profile, const plan::PanelRun
     of.largest[r] = std::max(of.largest[r], panel[r]);
   }
   if (!wants_answer) return 0;
-  of.computes += all[1];
+  of.computes += all[kCompute];
   if (of.in_hand++ == 0) of.idle += now.value() - of.idle_from;
   // While one message is on its way the device works at its other tasklets. It rests only if all are on their way.
   of.messages += of.latency / static_cast<double>(of.in_hand);
-  return all[1];
+  return all[kCompute];
 }
 
 void LateWatch::answered(std::int32_t device, double computes, Seconds now) {
@@ -113,28 +113,28 @@ bool LateWatch::measured(const fleet::DeviceProfile& profile, const timing::Meas
 
 void LateWatch::count(Device& of, const timing::DeviceState& state, Seconds now) {
   const Times to_do = still(state);
-  const double down = std::max(0.0, of.seen[0] + of.since_look[0] - to_do[0]),
-               up = std::max(0.0, of.seen[2] + of.since_look[2] - to_do[2]);
+  const double down = std::max(0.0, of.seen[kDown] + of.since_look[kDown] - to_do[kDown]),
+               up = std::max(0.0, of.seen[kUp] + of.since_look[kUp] - to_do[kUp]);
   port_ += down * (state.profile.downlink.value() / server_.nic_out.value()) +
            up * (state.profile.uplink.value() / server_.nic_in.value());
-  const double came = std::max(0.0, of.seen[1] + of.since_look[1] - to_do[1]);
+  const double came = std::max(0.0, of.seen[kCompute] + of.since_look[kCompute] - to_do[kCompute]);
   of.backlog = std::max(0.0, of.backlog - (now.value() - of.looked)) + came;
-  of.loads = to_do[0] > of.since_look[0] * (1 + kRounding);
+  of.loads = to_do[kDown] > of.since_look[kDown] * (1 + kRounding);
   of.seen = to_do;
   of.since_look = {};
   of.looked = now.value();
 }
 
 std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::DeviceState> there) {
-  next_ = now + std::max(every_, (now - began_) * kSeldom);
+  next_ = now + std::max(every_, (now - began_) * kLookShare);
   double queue = 0;  // seconds of the interface for one panel of each device: one that waits there counts as carried
   for (const timing::DeviceState& state : there) {
     const auto id = static_cast<std::int32_t>(state.profile.id.value);
     Device& of = at(id);
     if (!of.open) continue;
     count(of, state, now);
-    queue += of.largest[0] * (state.profile.downlink.value() / server_.nic_out.value()) +
-             of.largest[2] * (state.profile.uplink.value() / server_.nic_in.value());
+    queue += of.largest[kDown] * (state.profile.downlink.value() / server_.nic_out.value()) +
+             of.largest[kUp] * (state.profile.uplink.value() / server_.nic_in.value());
   }
   std::vector<LateDevice> late;
   std::vector<double> factors;
@@ -145,7 +145,7 @@ std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::Dev
     const Times to_do = still(state);
     of.latency = (state.profile.latency + state.profile.jitter).value();
     if (std::exchange(of.unseen, false)) {
-      of.computes += to_do[1];
+      of.computes += to_do[kCompute];
       begin_window(of, to_do, now);
       continue;
     }
@@ -160,7 +160,7 @@ std::vector<LateDevice> LateWatch::look(Seconds now, std::span<const timing::Dev
     for (std::size_t r = 0; r < kResources; ++r) {
       // If nothing came down, the processor had only what was there before, and nothing tells how much of it was done.
       const bool silent = r == 1 && !moves;
-      const double its = std::max(0.0, silent ? of.to_come - to_do[1] : gone(r));
+      const double its = std::max(0.0, silent ? of.to_come - to_do[kCompute] : gone(r));
       carried += its + of.largest[r];  // the panel under way when the window began counts for nothing
       if (silent) carried += of.at_processor;
       // A panel counts when it is begun, so the last one may not be done. To be on the safe side it is not counted: a

@@ -55,7 +55,7 @@ class LateWatch {
   [[nodiscard]] std::vector<LateDevice> look(Seconds now, std::span<const timing::DeviceState> there);
 
  private:
-  static constexpr std::size_t kResources = 3;
+  enum : std::size_t { kDown, kCompute, kUp, kResources };
   using Times = std::array<double, kResources>;  // seconds of the downlink, the processor, the uplink
   // What is known of a device. A window is the time over which its work is compared with its rates.
   struct Device {

@@ -22,7 +22,8 @@ namespace cleave::sched {
 
 namespace {
 
-constexpr double kMargin = 1.25;  // stages are trusted without a rehearsal if this x their forecast is below the tiles'
+constexpr double kTrustedMargin =
+    1.25;                         // stages are trusted without a rehearsal if this x their forecast is below the tiles'
 constexpr double kOverlap = 0.6;  // share of the time of a chain of operations that is left, since some overlap
 constexpr std::int64_t kRowGroups[] = {1, 2, 4, 8};  // numbers of row groups that are tried
 
@@ -51,7 +52,7 @@ class Outlook final : public Observer {
   void span(const Span& /*span*/) override {}
   void submitted(const Tasklet& tasklet) override {
     const auto op = static_cast<std::size_t>(tasklet.op.value);
-    if (begun_[op] || tasklet.brings_columns()) return;
+    if (begun_[op] || tasklet.stays_on_device()) return;
     begun_[op] = true;
     to_come_ -= results_[op];
   }
@@ -91,7 +92,7 @@ class Chooser {
             plan::plan_stages(plan::stage_work_of(*step, spec_.wire), devices_, stage_scheduler_options(spec_).stages);
       return stages;
     }
-    if (stages.stages && stages.stages->forecast * kMargin < tile_estimate(*step)) return stages;
+    if (stages.stages && stages.stages->forecast * kTrustedMargin < tile_estimate(*step)) return stages;
     LayoutChoice best{Layout::tiles, groups.front(), {}};
     if (groups.size() == 1 && !stages.stages) return best;
     Seconds least(std::numeric_limits<double>::infinity());
@@ -157,8 +158,8 @@ class Chooser {
   // None where it takes longer than `limit`.
   std::optional<Seconds> rehearse_tiles(std::int64_t row_groups, Seconds limit) const {
     const model::StepGraph step = graph(row_groups);
+    Outlook outlook(step, spec_, devices_);  // outlives the fleet that it observes
     SimulatedFleet fleet(devices_, spec_.server(), spec_.wire);
-    Outlook outlook(step, spec_, devices_);
     fleet.set_observer(&outlook);
     std::optional<QuorumFleet> quorum;
     if (spec_.paired_in_tiles() > 0) quorum.emplace(fleet, quorum_options(spec_));

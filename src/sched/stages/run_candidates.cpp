@@ -27,7 +27,7 @@ std::vector<Candidate> Candidates::all() {
   double at_rates = 0;  // seconds until all sequences have passed the stages from r up
   for (std::int32_t r = run_.top(); r >= 0; --r) {
     const auto i = static_cast<std::size_t>(r);
-    for (const Host& host : run_.at(r).hosts) uplinks[i] += run_.book(host.device).uplink;
+    for (const ActiveReplica& replica : run_.at(r).replicas) uplinks[i] += run_.book(replica.device).uplink;
     left_up[i] = run_.progress.left_of(r);
     if (uplinks[i] > 0) at_rates = std::max(at_rates, left_up[i] / uplinks[i]);
     passed_in[i] = run_.progress.passes_in(r, Seconds(at_rates)).value();
@@ -75,11 +75,10 @@ void Candidates::add_visits(std::vector<Candidate>& all, std::int32_t r, double 
   const Bytes of_visit =
       cost.forward_result(run_.work.seq) + (run_.passed_twice(r) ? cost.backward_result(run_.work.seq) : Bytes(0));
   const double visits = left_up / static_cast<double>(of_visit.value());
-  const Flops visit_flops =
-      cost.forward(0, run_.work.seq) + cost.recompute(0, run_.work.seq) + cost.backward(0, run_.work.seq);
-  for (const Host& host : run_.at(r).hosts) {
-    Candidate& of = of_device(all, host.device);
-    const auto [forward_slots, backward_slots] = run_.lendable(host);
+  const Flops visit_flops = cost.forward(0, run_.work.seq) + cost.way_back(run_.work.seq, false);
+  for (const ActiveReplica& replica : run_.at(r).replicas) {
+    Candidate& of = of_device(all, replica.device);
+    const auto [forward_slots, backward_slots] = run_.lendable(replica);
     of.memory +=
         static_cast<double>((cost.open_forward() * forward_slots + cost.open_backward() * backward_slots).value());
     const double share = of.uplink / uplink;
@@ -89,7 +88,7 @@ void Candidates::add_visits(std::vector<Candidate>& all, std::int32_t r, double 
     of.compute_busy +=
         visits * share * (cost.is_head() ? cost.forward(0, run_.work.seq) : visit_flops).value() / of.compute;
     of.up_busy += left_up / uplink;
-    of.holds.push_back({r, run_.may_go(host, r) ? static_cast<double>(cost.weights().value()) : 0, share});
+    of.holds.push_back({r, run_.may_go(replica, r) ? static_cast<double>(cost.weights().value()) : 0, share});
   }
 }
 
@@ -217,7 +216,7 @@ std::int64_t Candidates::read_for_others(const OwnerState& of) {
   if (!of.shares_room) return 0;
   std::int64_t most = 0;
   for (const std::int32_t other : run_.at(of.stage).owners) {
-    const OwnerState& its = run_.owner[static_cast<std::size_t>(other)];
+    const OwnerState& its = run_.owner_at(other);
     if (&its == &of) break;
     if (!its.active() || its.device != of.device) continue;
     std::int64_t both = 0;

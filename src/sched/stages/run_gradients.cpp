@@ -10,7 +10,6 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr std::int64_t kOwnerNumber = 4;    // bytes
 constexpr std::int64_t kOperandPanels = 8;  // panels of a sequence that an owner is sent
 constexpr std::int64_t kSumsAtOnce = 4;     // sequences for stand-ins that a replica may have been sent at one time
 constexpr std::int64_t kServerSums = 1;     // the same of the server: its other kernels wait for no more than one
@@ -28,7 +27,7 @@ bool StageRun::wants(const OwnerState& of, std::int64_t q) {
 // At a head the operands of every open sequence wait on the device until they are summed. A stand-in has memory for
 // kLeastOpen of them, however many sequences its device has open. It is sent the others later.
 bool StageRun::has_its_hands_full(std::int32_t index) {
-  const OwnerState& of = owner[static_cast<std::size_t>(index)];
+  const OwnerState& of = owner_at(index);
   if (!of.stands_in || of.stage < head) return false;
   std::int64_t held = 0;
   for (std::int64_t q = 0; q < batch; ++q) {
@@ -43,20 +42,20 @@ std::int32_t StageRun::owner_served(std::int64_t q, std::int32_t s, std::int32_t
   std::int64_t wanting = 0, others = 0;
   std::int32_t most = kForNoOwner;
   for (const std::int32_t index : at(s).owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    const OwnerState& of = owner_at(index);
     if (!of.replica || of.device != id || !of.active()) continue;
     if (!wants(of, q) || has_its_hands_full(index)) {
       ++others;
       continue;
     }
     ++wanting;
-    if (most < 0 || of.elements > owner[static_cast<std::size_t>(most)].elements) most = index;
+    if (most < 0 || of.elements > owner_at(most).elements) most = index;
   }
   return wanting > 0 && others == 0 ? kForAllOwners : most;
 }
 
 bool StageRun::sums_where_it_runs(std::int32_t index, std::int64_t q) {
-  const OwnerState& of = owner[static_cast<std::size_t>(index)];
+  const OwnerState& of = owner_at(index);
   const Visit& ran = summed_visit(of.stage, q);
   return of.replica && (!ran.placed() || (ran.device == of.device && ran.keeps_for(index)));
 }
@@ -64,20 +63,20 @@ bool StageRun::sums_where_it_runs(std::int32_t index, std::int64_t q) {
 void StageRun::sum_elsewhere(std::int64_t q, std::int32_t s) {
   progress.stage_opened(s);
   for (const std::int32_t index : at(s).owners) {
-    if (!wants(owner[static_cast<std::size_t>(index)], q) || sums_where_it_runs(index, q)) continue;
+    if (!wants(owner_at(index), q) || sums_where_it_runs(index, q)) continue;
     send_operands(index, q);
   }
 }
 
 void StageRun::send_operands(std::int32_t index, std::int64_t q) {
-  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  OwnerState& of = owner_at(index);
   if (of.stands_in || of.is_servers_own()) return send_again(index, q, of.loss);
   std::vector<std::int32_t> all{index};
   of.seen[static_cast<std::size_t>(q)] = true;
   // Owners of one stage on one device read a sequence together, but for those that need not read it.
   for (const std::int32_t other : at(of.stage).owners) {
     if (of.slices.empty()) break;
-    OwnerState& its = owner[static_cast<std::size_t>(other)];
+    OwnerState& its = owner_at(other);
     if (its.device != of.device || its.slices.empty() || !wants(its, q) || sums_where_it_runs(other, q)) continue;
     its.seen[static_cast<std::size_t>(q)] = true;
     all.push_back(other);
@@ -86,27 +85,27 @@ void StageRun::send_operands(std::int32_t index, std::int64_t q) {
 }
 
 void StageRun::send_again(std::int32_t index, std::int64_t q, std::int32_t loss) {
-  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  OwnerState& of = owner_at(index);
   of.seen[static_cast<std::size_t>(q)] = true;
   book(of.device).due.insert({.rank = of.rank, .sequence = q, .stage = of.stage, .owner = index, .loss = loss});
   send_due(of.device);
 }
 
 std::int64_t StageRun::turn_again(std::int32_t index, std::int64_t q) const {
-  return owner[static_cast<std::size_t>(index)].rank * (batch + 1) + 1 + q;
+  return owner_at(index).rank * (batch + 1) + 1 + q;
 }
 
 void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bool again) {
   Flops recomputed{0}, flops{0};
   Bytes operands;
   for (const std::int32_t index : all) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    const OwnerState& of = owner_at(index);
     recomputed = std::max(recomputed, of.cost.alone - of.cost.beside);
     flops = flops + of.cost.beside;
     operands = of.cost.operands;
   }
   flops = flops + recomputed;
-  operands += Bytes(kOwnerNumber * (std::ssize(all) - 1));
+  operands += Bytes(plan::kOwnerNumber * (std::ssize(all) - 1));
   plan::PanelRun run;
   run.panels = std::min(chunks, kOperandPanels);
   run.each.down = with_header(Bytes((operands.value() + run.panels - 1) / run.panels));
@@ -134,7 +133,7 @@ void StageRun::submit_sum(const DueSum& first, std::vector<std::int32_t> all, bo
 
 bool StageRun::has_visits(std::int32_t id) const {
   return std::ranges::any_of(stage, [&](const StageState& of) {
-    return of.backward_left > 0 && std::ranges::find(of.hosts, id, &Host::device) != of.hosts.end();
+    return of.backward_left > 0 && std::ranges::find(of.replicas, id, &ActiveReplica::device) != of.replicas.end();
   });
 }
 
@@ -151,7 +150,7 @@ std::vector<DueSum> StageRun::due_with(std::int32_t id, const DueSum& first) {
   const std::set<DueSum>& due = book(id).due;
   std::vector<DueSum> all;
   for (const std::int32_t index : at(first.stage).owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    const OwnerState& of = owner_at(index);
     if (of.device != id) continue;
     const auto found = due.find({.rank = of.rank, .sequence = first.sequence, .stage = first.stage, .owner = index});
     if (found != due.end()) all.push_back(*found);
@@ -177,7 +176,7 @@ void StageRun::send_due(std::int32_t id) {
 void StageRun::sum_visited(std::int64_t q, std::int32_t s) {
   Visit& ran = summed_visit(s, q);
   for (const std::int32_t index : at(s).owners) {
-    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    OwnerState& of = owner_at(index);
     if (!of.replica || ran.device != of.device || !ran.keeps_for(index) || !wants(of, q)) continue;
     ++ran.sums;
     of.seen[static_cast<std::size_t>(q)] = true;
@@ -199,14 +198,14 @@ void StageRun::join_group(std::int64_t q, std::int32_t s, std::int32_t id) {
   if (of_stage.ungrouped == 0 || of_stage.grouped[static_cast<std::size_t>(q)]) return;
   std::int64_t group = std::ranges::min_element(of_stage.groups) - of_stage.groups.begin();
   for (const std::int32_t index : of_stage.owners) {
-    const OwnerState& of = owner[static_cast<std::size_t>(index)];
+    const OwnerState& of = owner_at(index);
     if (of.replica && of.device == id && !of.slices.empty()) group = of.group;
   }
   of_stage.grouped[static_cast<std::size_t>(q)] = true;
   ++of_stage.groups[static_cast<std::size_t>(group)];
   --of_stage.ungrouped;
   for (const std::int32_t index : of_stage.owners) {
-    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    OwnerState& of = owner_at(index);
     if (of.group != group) continue;
     of.sequences.push_back(q);
     of.seen[static_cast<std::size_t>(q)] = false;
@@ -215,7 +214,7 @@ void StageRun::join_group(std::int64_t q, std::int32_t s, std::int32_t id) {
   if (has_gradient(s, q)) sum_elsewhere(q, s);
   if (of_stage.ungrouped > 0) return;
   for (const std::int32_t index : of_stage.owners) {
-    if (owner[static_cast<std::size_t>(index)].left == 0) all_summed(index);
+    if (owner_at(index).left == 0) all_summed(index);
   }
 }
 
@@ -230,7 +229,7 @@ void StageRun::visited_is_summed(const Purpose& sum) {
 
 void StageRun::summed(const Purpose& purpose) {
   const auto count = [&](std::int32_t index) {
-    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    OwnerState& of = owner_at(index);
     if (!of.active()) return;
     if (--of.left == 0 && at(of.stage).ungrouped == 0) all_summed(index);
   };
@@ -247,13 +246,13 @@ void StageRun::summed(const Purpose& purpose) {
 }
 
 void StageRun::all_summed(std::int32_t index) {
-  if (const std::int32_t id = owner[static_cast<std::size_t>(index)].device; id != kServer) progress.device_summed(id);
+  if (const std::int32_t id = owner_at(index).device; id != kServer) progress.device_summed(id);
   send_sums(index);
-  if (!owner[static_cast<std::size_t>(index)].watched.empty()) watchers.ask_for_digests(index);
+  if (!owner_at(index).watched.empty()) watchers.ask_for_digests(index);
 }
 
 void StageRun::send_sums(std::int32_t index) {
-  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  OwnerState& of = owner_at(index);
   if (of.closed || of.lost || !book(of.device).present) return;
   if (DeviceBook& on = book(of.device); on.sending++ == 0) on.sending_since = fleet.now();
   of.panels = std::max<std::int64_t>(1, of.sums.value() / kWeightPanel);

@@ -81,9 +81,9 @@ double LateDevices::end_of(const LateDevice& one, const plan::DeviceState& state
     if (of.left == 0) continue;
     const auto unseen = static_cast<double>(std::ranges::count(of.seen, false) - run_.candidates.read_for_others(of));
     double own = 0, uplink = 0;
-    for (const Host& host : run_.at(of.stage).hosts) {
-      uplink += run_.book(host.device).uplink;
-      if (of.replica && host.device == id) own = run_.book(id).uplink;
+    for (const ActiveReplica& replica : run_.at(of.stage).replicas) {
+      uplink += run_.book(replica.device).uplink;
+      if (of.replica && replica.device == id) own = run_.book(id).uplink;
     }
     own = own > 0 ? unseen * own / uplink : 0;
     down += (unseen - own) * static_cast<double>(of.cost.operands.value()) / state.profile.downlink.value();
@@ -98,7 +98,7 @@ double LateDevices::end_of(const LateDevice& one, const plan::DeviceState& state
   const double back = run_.progress.undisturbed()->opened[static_cast<std::size_t>(run_.lowest)].value();
   const double forth = run_.progress.undisturbed()->opened[static_cast<std::size_t>(run_.head)].value();
   for (std::int32_t s = 0; s <= run_.top(); ++s) {
-    if (std::ranges::find(run_.at(s).hosts, id, &Host::device) == run_.at(s).hosts.end()) continue;
+    if (std::ranges::find(run_.at(s).replicas, id, &ActiveReplica::device) == run_.at(s).replicas.end()) continue;
     const double here = s < run_.head ? static_cast<double>(s) / static_cast<double>(run_.head) : 1;
     for (std::int64_t q = 0; q < run_.batch; ++q) {
       for (const bool returns : {false, true}) {
@@ -120,12 +120,14 @@ bool LateDevices::others_can(const std::vector<LateDevice>& late, std::size_t& w
   std::vector<Candidate> others = run_.candidates.all();
   std::erase_if(others, [&](const Candidate& one) { return is_late(one.device); });
   for (std::int32_t s = 0; s <= run_.top(); ++s) {
-    if (run_.progress.left_of(s) == 0 ||
-        std::ranges::any_of(run_.at(s).hosts, [&](const Host& host) { return !is_late(host.device); }))
+    if (run_.progress.left_of(s) == 0 || std::ranges::any_of(run_.at(s).replicas, [&](const ActiveReplica& replica) {
+          return !is_late(replica.device);
+        }))
       continue;
-    if (run_.at(s).hosts.empty() || choose_helper(others, run_.at(s).cost, {.stage = s})) continue;
+    if (run_.at(s).replicas.empty() || choose_helper(others, run_.at(s).cost, {.stage = s})) continue;
     for (std::size_t i = 0; i < late.size(); ++i) {
-      if (std::ranges::find(run_.at(s).hosts, late[i].device, &Host::device) != run_.at(s).hosts.end()) who = i;
+      if (std::ranges::find(run_.at(s).replicas, late[i].device, &ActiveReplica::device) != run_.at(s).replicas.end())
+        who = i;
     }
     return false;
   }
@@ -240,8 +242,8 @@ void LateDevices::slow_down(std::int32_t id, double factor) {
 void LateDevices::expect_weights(std::int32_t id, Seconds in) {
   if (run_.book(id).contributed) return;
   for (StageState& of : run_.stage) {
-    for (Host& host : of.hosts) {
-      if (host.device == id) host.ready = run_.fleet.now() + in;
+    for (ActiveReplica& replica : of.replicas) {
+      if (replica.device == id) replica.ready = run_.fleet.now() + in;
     }
   }
 }

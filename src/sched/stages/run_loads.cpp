@@ -30,53 +30,53 @@ TaskletId StageRun::load(const Purpose& purpose, Urgency urgency, Bytes weights,
 void StageRun::bring_weights(std::int32_t s) {
   at(s).loaded = true;
   const Bytes weights = at(s).cost.weights();
-  for (Host& host : at(s).hosts) {
-    host.ready = fleet.now() + weights / BytesPerSecond(book(host.device).downlink);
-    host.brought = submit({Errand::weights, host.device, s}, {kWeights, s}, run_of_weights(weights), Bytes(0), true,
-                          {.weights = true, .keeps = host.keeps()});
+  for (ActiveReplica& active : at(s).replicas) {
+    active.ready = fleet.now() + weights / BytesPerSecond(book(active.device).downlink);
+    active.brought = submit({Errand::weights, active.device, s}, {kWeights, s}, run_of_weights(weights), Bytes(0), true,
+                            {.weights = true, .keeps = active.keeps()});
   }
   for (const std::int32_t index : at(s).owners) {
-    OwnerState& of = owner[static_cast<std::size_t>(index)];
+    OwnerState& of = owner_at(index);
     if (of.replica || !of.active() || of.device == kServer || !book(of.device).present) continue;
     of.brought = submit({Errand::weights, of.device, s}, {kSliceWeights, s}, run_of_weights(of.cost.weights), Bytes(0),
                         true, {.owner = index, .weights = true});
   }
 }
 
-Bytes StageRun::places(const plan::StageCost& cost, const Host& host) const {
+Bytes StageRun::places(const plan::StageCost& cost, const ActiveReplica& active) const {
   // Owners' own memory covers what they hold of kLeastOpen open sequences; slot_bytes() adds that of further ones.
-  const auto [there, back] = plan::slot_bytes(cost, host.held);
+  const auto [there, back] = plan::slot_bytes(cost, active.held);
   return cost.at_work() + (cost.open_forward() + cost.open_backward()) * kLeastSlots +
-         there * (host.forward_all - kLeastSlots) + back * (host.backward_all - kLeastSlots) +
-         cost.kept() * host.kept_all + (host.keeps() ? cost.packed() : Bytes(0)) +
-         std::max(cost.open_forward(), cost.open_backward()) * host.witness_all;
+         there * (active.forward_all - kLeastSlots) + back * (active.backward_all - kLeastSlots) +
+         cost.kept() * active.kept_all + (active.keeps() ? cost.packed() : Bytes(0)) +
+         std::max(cost.open_forward(), cost.open_backward()) * active.witness_all;
 }
 
-void StageRun::hold_places(const plan::StageCost& cost, Host& host, std::int32_t s) {
+void StageRun::hold_places(const plan::StageCost& cost, ActiveReplica& active, std::int32_t s) {
   plan::PanelRun run;
   run.panels = 1;
-  host.places = submit({Errand::weights, host.device, s}, {kWeights, s}, run, places(cost, host), true, {});
+  active.places = submit({Errand::weights, active.device, s}, {kWeights, s}, run, places(cost, active), true, {});
 }
 
-void StageRun::release_places(Host& host) {
-  std::erase_if(loads, [&](const auto& load) { return load.first == host.places; });
-  fleet.release(host.places, DeviceId(host.device));
+void StageRun::release_places(ActiveReplica& active) {
+  std::erase_if(loads, [&](const auto& load) { return load.first == active.places; });
+  fleet.release(active.places, DeviceId(active.device));
 }
 
-Bytes StageRun::places_beside(const plan::StageCost& cost, const Host& host, Bytes held) const {
-  Host wider = host;
+Bytes StageRun::places_beside(const plan::StageCost& cost, const ActiveReplica& active, Bytes held) const {
+  ActiveReplica wider = active;
   wider.held += held;
-  return places(cost, wider) - places(cost, host);
+  return places(cost, wider) - places(cost, active);
 }
 
-void StageRun::widen_places(std::int32_t s, Host& host, Bytes held) {
+void StageRun::widen_places(std::int32_t s, ActiveReplica& active, Bytes held) {
   const plan::StageCost& cost = at(s).cost;
-  const Bytes more = places_beside(cost, host, held);
-  host.held += held;
+  const Bytes more = places_beside(cost, active, held);
+  active.held += held;
   if (more.value() == 0) return;
-  book(host.device).free -= more;
-  release_places(host);
-  hold_places(cost, host, s);
+  book(active.device).free -= more;
+  release_places(active);
+  hold_places(cost, active, s);
 }
 
 void StageRun::open_stages() {
@@ -102,44 +102,44 @@ bool StageRun::load_replicas() {
         continue;
       }
       CLEAVE_ASSERT(static_cast<std::size_t>(id) < device.size() && book(id).present, "device {} is not there", id);
-      add_host(s, replica, false);
+      add_replica(s, replica, false);
       at(s).uplink += book(id).uplink;
     }
-    CLEAVE_ASSERT(!all_there || !at(s).hosts.empty(), "stage {} has no replica", s);
+    CLEAVE_ASSERT(!all_there || !at(s).replicas.empty(), "stage {} has no replica", s);
   }
   return all_there;
 }
 
-void StageRun::add_host(std::int32_t s, const plan::StageReplica& replica, bool helps) {
+void StageRun::add_replica(std::int32_t s, const plan::StageReplica& replica, bool helps) {
   const plan::StageCost& cost = at(s).cost;
   const auto id = static_cast<std::int32_t>(replica.device.value);
   // A helper's weights come in the gaps that its own work leaves, unless the stage has no other replica.
-  const Urgency urgency = helps && !at(s).hosts.empty() ? kSliceWeights : kWeights;
+  const Urgency urgency = helps && !at(s).replicas.empty() ? kSliceWeights : kWeights;
   Seconds ready = fleet.now();
   for (const StageState& other : stage) {
-    for (const Host& host : other.hosts) {
-      if (host.device == id) ready = std::max(ready, host.ready);
+    for (const ActiveReplica& active : other.replicas) {
+      if (active.device == id) ready = std::max(ready, active.ready);
     }
   }
-  Host host{.device = id,
-            .forward_slots = replica.forward_slots,
-            .backward_slots = replica.backward_slots,
-            .forward_all = replica.forward_slots,
-            .backward_all = replica.backward_slots,
-            .kept_slots = replica.kept_slots,
-            .kept_all = replica.kept_slots,
-            .held = replica.held,
-            .ready = ready + cost.weights() / BytesPerSecond(book(id).downlink),
-            .load = {},
-            .brought = {},
-            .places = {},
-            .helps = helps};
-  if (options.quorum) witnesses.keep_slots(host);
-  host.load = load({Errand::weights, id, s}, urgency, cost.weights(), cost.weights(), {.keeps = host.keeps()});
-  hold_places(cost, host, s);
-  book(id).free -= places(cost, host);
+  ActiveReplica active{.device = id,
+                       .forward_slots = replica.forward_slots,
+                       .backward_slots = replica.backward_slots,
+                       .forward_all = replica.forward_slots,
+                       .backward_all = replica.backward_slots,
+                       .kept_slots = replica.kept_slots,
+                       .kept_all = replica.kept_slots,
+                       .held = replica.held,
+                       .ready = ready + cost.weights() / BytesPerSecond(book(id).downlink),
+                       .load = {},
+                       .brought = {},
+                       .places = {},
+                       .helps = helps};
+  if (options.quorum) witnesses.keep_slots(active);
+  active.load = load({Errand::weights, id, s}, urgency, cost.weights(), cost.weights(), {.keeps = active.keeps()});
+  hold_places(cost, active, s);
+  book(id).free -= places(cost, active);
   ++book(id).roles;
-  at(s).hosts.push_back(host);
+  at(s).replicas.push_back(active);
 }
 
 bool StageRun::load_owners() {
@@ -160,7 +160,7 @@ bool StageRun::load_owners() {
       at(s).ungrouped = batch;
     }
     const std::int32_t index = add_owner(id, s, of_plan.replica, groups > 1, of_plan.slices, std::move(sequences));
-    owner[static_cast<std::size_t>(index)].group = of_plan.group;
+    owner_at(index).group = of_plan.group;
     if (id == kServer || book(id).present) continue;
     recovery.wait_for_room(index);
     all_there = false;
@@ -207,7 +207,7 @@ std::int32_t StageRun::add_owner(std::int32_t id, std::int32_t s, bool replica, 
 }
 
 void StageRun::load_owner(std::int32_t index) {
-  OwnerState& of = owner[static_cast<std::size_t>(index)];
+  OwnerState& of = owner_at(index);
   if (of.device == kServer) return;
   CLEAVE_ASSERT(book(of.device).free.value() >= 0, "device {} is to hold {} bytes too many", of.device,
                 -book(of.device).free.value());

@@ -23,16 +23,16 @@ constexpr double kEnough = 0.9, kEnoughEach = 0.02, kMostEnough = 1.2;
 constexpr double kAfterwards = 0.25;  // share of a step that stand-ins may take after all sequences have passed
 constexpr double kRetryEvery = 0.01;  // share of a step
 
-constexpr double kMissed = 0.05;   // share of a stage's uplink that may be lost before helpers are called
-constexpr double kPatience = 0.5;  // share of a stage's remaining time that a helper's weights may take
+constexpr double kMissed = 0.05;         // share of a stage's uplink that may be lost before helpers are called
+constexpr double kHelperPatience = 0.5;  // share of a stage's remaining time that a helper's weights may take
 
 // Losses of devices in a step, for each device of it. Devices that leave more often do not stay for as long as weights
 // and sums take.
-constexpr std::int64_t kMostLosses = 6;
+constexpr std::int64_t kMostLossesOfEach = 6;
 
 }  // namespace
 
-void Recovery::begin() {
+void StageRecovery::begin() {
   missing_.clear();
   unassigned_.clear();
   lacks_room_ = false;
@@ -40,11 +40,11 @@ void Recovery::begin() {
   begun_again_.clear();
 }
 
-bool Recovery::is_due() const { return lacks_room_ && run_.fleet.now() >= next_try_; }
+bool StageRecovery::is_due() const { return lacks_room_ && run_.fleet.now() >= next_try_; }
 
-void Recovery::note_event() { next_try_ = std::min(next_try_, run_.last_event + retry_every()); }
+void StageRecovery::note_event() { next_try_ = std::min(next_try_, run_.last_event + retry_every()); }
 
-bool Recovery::give_up_silent() {
+bool StageRecovery::give_up_silent() {
   std::set<std::int32_t> silent;
   run_.purposes.for_each([&](const Purpose& purpose) {
     if (purpose.device != kServer) silent.insert(purpose.device);
@@ -53,7 +53,7 @@ bool Recovery::give_up_silent() {
   return !silent.empty();
 }
 
-void Recovery::give_up_on(std::int32_t id, Then then) {
+void StageRecovery::give_up_on(std::int32_t id, Then then) {
   if (then == Then::is_excluded) {
     run_.distrusted.insert(DeviceId(id));
     run_.planned_all_trusted = false;
@@ -62,10 +62,10 @@ void Recovery::give_up_on(std::int32_t id, Then then) {
   take_from(id);
   recover();
   // One device that never answers must not be counted for a fleet that does not stay.
-  if (then == Then::begins_again && ++begun_again_[id] < kMostLosses) join(DeviceId(id));
+  if (then == Then::begins_again && ++begun_again_[id] < kMostLossesOfEach) join(DeviceId(id));
 }
 
-void Recovery::take_from(std::int32_t id) {
+void StageRecovery::take_from(std::int32_t id) {
   std::vector<TaskletId> asked, held;
   run_.purposes.for_each([&](const Purpose& purpose) {
     if (purpose.device == id) asked.push_back(purpose.tasklet);
@@ -78,7 +78,7 @@ void Recovery::take_from(std::int32_t id) {
   for (const TaskletId load : held) run_.fleet.release(load, DeviceId(id));
 }
 
-void Recovery::lose(std::int32_t id, Seconds silent) {
+void StageRecovery::lose(std::int32_t id, Seconds silent) {
   if (static_cast<std::size_t>(id) >= run_.device.size() || !run_.book(id).present) return;
   run_.book(id).present = false;
   ++lost_;
@@ -105,8 +105,9 @@ void Recovery::lose(std::int32_t id, Seconds silent) {
   }
   run_.report.lost += std::ssize(gone);
   for (std::int32_t s = 0; s <= run_.top(); ++s) {
-    const auto gone_hosts = std::erase_if(run_.at(s).hosts, [&](const Host& host) { return host.device == id; });
-    if (gone_hosts > 0 && run_.progress.left_of(s) > 0) run_.losses.device_lost(s, id);
+    const auto gone_replicas =
+        std::erase_if(run_.at(s).replicas, [&](const ActiveReplica& replica) { return replica.device == id; });
+    if (gone_replicas > 0 && run_.progress.left_of(s) > 0) run_.losses.device_lost(s, id);
   }
   for (const OwnerState& of : run_.owner) {
     if (of.device == id && !of.closed && !of.lost) run_.losses.device_lost(of.stage, id);
@@ -116,7 +117,7 @@ void Recovery::lose(std::int32_t id, Seconds silent) {
   for (const Purpose& purpose : of_pairs) run_.lose_pair(purpose);
 }
 
-std::vector<int> Recovery::record_losses() {
+std::vector<int> StageRecovery::record_losses() {
   return run_.losses.record(run_.fleet.now(), run_.op, [&](std::int32_t s) {
     const plan::Stage& of = run_.plan.stages[static_cast<std::size_t>(s)];
     const std::string first = run_.work.pieces[static_cast<std::size_t>(of.first)].name();
@@ -125,8 +126,8 @@ std::vector<int> Recovery::record_losses() {
   });
 }
 
-void Recovery::recover() {
-  if (const auto devices = std::ssize(run_.at_begin); lost_ > kMostLosses * devices)
+void StageRecovery::recover() {
+  if (const auto devices = std::ssize(run_.at_begin); lost_ > kMostLossesOfEach * devices)
     throw InputError(fmt::format("{} devices were lost {} times within {:.3g} s, and the step is not done: they leave "
                                  "before they have loaded their weights, passed their sequences and sent their sums",
                                  devices, lost_, (run_.fleet.now() - run_.began).value()),
@@ -145,13 +146,13 @@ void Recovery::recover() {
     run_.losses.records().planned(record, planning / static_cast<double>(records.size()));
 }
 
-void Recovery::fill_gaps() {
+void StageRecovery::fill_gaps() {
   const Stopwatch watch(run_.report.planning);
   run_.progress.rehearse();
   give_to_others({});
 }
 
-void Recovery::give_to_others(std::span<const std::int32_t> ids) {
+void StageRecovery::give_to_others(std::span<const std::int32_t> ids) {
   run_.retire_replicas();
   for (std::int32_t s = 0; s <= run_.top(); ++s) run_.settle_groups(s);
   call_all_helpers();
@@ -175,7 +176,7 @@ void Recovery::give_to_others(std::span<const std::int32_t> ids) {
   run_.look_at_pairs();
 }
 
-void Recovery::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
+void StageRecovery::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
   Visit &forth = run_.visit(run_.forward, s, q), &back = run_.visit(run_.backward, s, q);
   const bool kept = run_.keeps_values(s);
   if (forth.device == id && forth.done < run_.chunks) {
@@ -184,7 +185,7 @@ void Recovery::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
     forth.loss = run_.losses.of(s);
     // Only where replicas keep keys and values, or all values, of earlier chunks, are these sent again.
     forth.sent = run_.at(s).is_stateless() && !kept ? forth.done : 0;
-    if (run_.place_visit(forth, s, &Host::forward_slots)) {
+    if (run_.place_visit(forth, s, &ActiveReplica::forward_slots)) {
       run_.send_forward(q, s);
     } else {
       run_.at(s).waiting_forward.insert(q);
@@ -198,7 +199,7 @@ void Recovery::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
     back.sent = 0;
     if (kept && forth.done < run_.chunks) {  // it goes where its forward pass will have left what it makes
       back.wanted = false;
-    } else if (run_.place_visit(back, s, &Host::backward_slots)) {
+    } else if (run_.place_visit(back, s, &ActiveReplica::backward_slots)) {
       run_.open_backward(q, s);
     } else {
       run_.at(s).waiting_backward.insert(q);
@@ -206,67 +207,70 @@ void Recovery::place_again(std::int32_t id, std::int32_t s, std::int64_t q) {
   }
 }
 
-void Recovery::call_helpers(std::int32_t s) {
+void StageRecovery::call_helpers(std::int32_t s) {
   const double left = run_.progress.left_of(s);
   if (left == 0) return;
   for (;;) {
     double uplink = 0;
-    for (const Host& host : run_.at(s).hosts) uplink += run_.book(host.device).uplink * (host.helps ? kLent : 1);
+    for (const ActiveReplica& replica : run_.at(s).replicas)
+      uplink += run_.book(replica.device).uplink * (replica.helps ? kLent : 1);
     if (uplink >= run_.at(s).uplink * (1 - kMissed)) break;
-    const Seconds patience(uplink > 0 ? kPatience * left / uplink : std::numeric_limits<double>::infinity());
+    const Seconds patience(uplink > 0 ? kHelperPatience * left / uplink : std::numeric_limits<double>::infinity());
     const Shortage shortage{
         .stage = s, .sends = left, .uplink = uplink, .patience = patience, .step_left = run_.progress.ends_in()};
     const std::optional<Candidate> helper = choose_helper(run_.candidates.all(), run_.at(s).cost, shortage);
     if (!helper) break;
-    run_.make_room(helper->device, least_memory(run_.at(s).cost), s);
-    run_.add_host(s, {.device = DeviceId(helper->device), .memory = {}, .held = {}}, true);
+    run_.make_room(helper->device, run_.at(s).cost.least_replica(), s);
+    run_.add_replica(s, {.device = DeviceId(helper->device), .memory = {}, .held = {}}, true);
   }
   run_.place_waiting_forward(s);
   run_.place_waiting_backward(s);
 }
 
-bool Recovery::lacks_replica(std::int32_t s) { return run_.at(s).hosts.empty() && run_.progress.left_of(s) > 0; }
+bool StageRecovery::lacks_replica(std::int32_t s) {
+  return run_.at(s).replicas.empty() && run_.progress.left_of(s) > 0;
+}
 
-bool Recovery::call_replicas() {
+bool StageRecovery::call_replicas() {
   bool found = true;
   // Nobody had room for a stage of `least` bytes, so none is looked for where as many or more are needed.
   Bytes least(std::numeric_limits<std::int64_t>::max());
   for (std::int32_t s = 0; s <= run_.top(); ++s) {
     if (!lacks_replica(s)) continue;
-    const Bytes need = least_memory(run_.at(s).cost);
+    const Bytes need = run_.at(s).cost.least_replica();
     if (need < least) call_helpers(s);
-    if (!run_.at(s).hosts.empty()) continue;
+    if (!run_.at(s).replicas.empty()) continue;
     if (need < least && make_way(s)) call_helpers(s);
-    if (!run_.at(s).hosts.empty()) continue;
+    if (!run_.at(s).replicas.empty()) continue;
     least = std::min(least, need);
     found = false;
   }
   return found;
 }
 
-void Recovery::call_all_helpers() {
+void StageRecovery::call_all_helpers() {
   if (!call_replicas()) return;
   for (std::int32_t s = 0; s <= run_.top(); ++s) call_helpers(s);
 }
 
-bool Recovery::can_wait(const OwnerState& of) const {
+bool StageRecovery::can_wait(const OwnerState& of) const {
   return !of.closed && !of.lost && !of.replica && of.watched.empty() && of.panels == 0 && of.device != kServer &&
          std::ranges::none_of(of.sequences, [&](std::int64_t q) { return of.seen[static_cast<std::size_t>(q)]; });
 }
 
-void Recovery::wait_for_room(std::int32_t index) {
-  run_.owner[static_cast<std::size_t>(index)].lost = true;
+void StageRecovery::wait_for_room(std::int32_t index) {
+  run_.owner_at(index).lost = true;
   unassigned_.push_back(index);
 }
 
-bool Recovery::make_way(std::int32_t s) {
+bool StageRecovery::make_way(std::int32_t s) {
   // Owners of a stage on a device go together, since one of them holds OwnerCost::at_work for all of them.
   std::map<std::int32_t, std::map<std::int32_t, std::vector<std::int32_t>>> waiting;  // owners by device and stage
   for (std::int32_t r = 0; r <= run_.top(); ++r) {
     run_.settle_groups(r);
     std::set<std::int32_t> busy;
     for (const std::int32_t index : run_.at(r).owners) {
-      const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+      const OwnerState& of = run_.owner_at(index);
       if (!of.active() || of.device == kServer || !run_.book(of.device).present) continue;
       if (can_wait(of)) {
         waiting[of.device][r].push_back(index);
@@ -278,7 +282,7 @@ bool Recovery::make_way(std::int32_t s) {
       if (const auto on = waiting.find(id); on != waiting.end()) on->second.erase(r);
     }
   }
-  const auto need = static_cast<double>(least_memory(run_.at(s).cost).value());
+  const auto need = static_cast<double>(run_.at(s).cost.least_replica().value());
   std::vector<std::int32_t> best;
   double least = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : run_.candidates.all()) {
@@ -289,7 +293,7 @@ bool Recovery::make_way(std::int32_t s) {
     for (const auto& [below, indices] : on->second) {  // stages below are summed last
       if (room >= need) break;
       for (const std::int32_t index : indices) {
-        const auto memory = static_cast<double>(run_.memory_of(run_.owner[static_cast<std::size_t>(index)]).value());
+        const auto memory = static_cast<double>(run_.memory_of(run_.owner_at(index)).value());
         room += memory;
         taken += memory;
         those.push_back(index);
@@ -300,7 +304,7 @@ bool Recovery::make_way(std::int32_t s) {
     best = those;
   }
   for (const std::int32_t index : best) {
-    const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+    const OwnerState& of = run_.owner_at(index);
     wait_for_room(index);
     if (run_.purposes.find(of.load) != nullptr) run_.remove_purpose(of.load);
     run_.leave_role(of);
@@ -308,11 +312,11 @@ bool Recovery::make_way(std::int32_t s) {
   return !best.empty();
 }
 
-void Recovery::stand_in() {
+void StageRecovery::stand_in() {
   std::vector<std::int32_t> indices = std::exchange(unassigned_, {});
   // A group that was given no sequences has no sums.
   std::erase_if(indices, [&](std::int32_t index) {
-    OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+    OwnerState& of = run_.owner_at(index);
     if (!of.sequences.empty()) return false;
     of.closed = true;
     run_.gradient_in(of.stage);
@@ -341,8 +345,8 @@ void Recovery::stand_in() {
   }
 }
 
-LostSums Recovery::lost_sums_of(std::int32_t index) {
-  const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+LostSums StageRecovery::lost_sums_of(std::int32_t index) {
+  const OwnerState& of = run_.owner_at(index);
   const bool passed = std::ranges::all_of(of.sequences, [&](std::int64_t q) { return run_.has_gradient(of.stage, q); });
   return {.stage = of.stage,
           .cost = &run_.at(of.stage).cost,
@@ -356,14 +360,14 @@ LostSums Recovery::lost_sums_of(std::int32_t index) {
 
 // While sequences pass, quick devices have no memory. Owners for which no stand-ins would be in time wait until all
 // sequences have passed, when quick devices have some.
-Seconds Recovery::patience() {
+Seconds StageRecovery::patience() {
   if (!run_.progress.undisturbed() || run_.at(run_.lowest).backward_left == 0)
     return Seconds(std::numeric_limits<double>::infinity());
   return run_.progress.passes_in(run_.lowest) + run_.progress.undisturbed()->end * kAfterwards;
 }
 
-void Recovery::keep_arrived(std::int32_t index) {
-  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+void StageRecovery::keep_arrived(std::int32_t index) {
+  OwnerState& of = run_.owner_at(index);
   if (of.panels_in == 0) return;
   const double share = static_cast<double>(of.panels_in) / static_cast<double>(of.panels);
   of.slices = slices_after(run_.work, run_.at(of.stage).cost, of.slices, share, run_.plan.chunk);
@@ -375,16 +379,17 @@ void Recovery::keep_arrived(std::int32_t index) {
       (before - of.elements) * static_cast<double>(of.sequences.size());
 }
 
-void Recovery::replace(std::int32_t index, std::span<const OwnerPart> parts, Seconds in_by) {
-  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+void StageRecovery::replace(std::int32_t index, std::span<const OwnerPart> parts, Seconds in_by) {
+  OwnerState& of = run_.owner_at(index);
   of.closed = true;
   const std::int32_t s = of.stage;
   deal_out(s, of.partial, std::vector(of.sequences), parts, run_.losses.of(s), in_by);
   --run_.at(s).gradients_left;
 }
 
-void Recovery::deal_out(std::int32_t s, bool partial, const std::vector<std::int64_t>& sequences,
-                        std::span<const OwnerPart> parts, std::int32_t loss, Seconds in_by, std::int32_t handed_on) {
+void StageRecovery::deal_out(std::int32_t s, bool partial, const std::vector<std::int64_t>& sequences,
+                             std::span<const OwnerPart> parts, std::int32_t loss, Seconds in_by,
+                             std::int32_t handed_on) {
   for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
     std::vector<std::int64_t> shares;
     for (; end < parts.size() && parts[end].run == parts[first].run; ++end) shares.push_back(parts[end].sequences);
@@ -396,11 +401,11 @@ void Recovery::deal_out(std::int32_t s, bool partial, const std::vector<std::int
   }
 }
 
-std::vector<Reader> Recovery::readers_of(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but) {
+std::vector<Reader> StageRecovery::readers_of(std::int32_t s, std::span<const std::int64_t> its, std::int32_t but) {
   std::map<std::int32_t, Reader> found;
   std::int64_t to_come = 0;  // sequences without a replica yet
   double uplink = 0;
-  for (const Host& host : run_.at(s).hosts) uplink += run_.book(host.device).uplink;
+  for (const ActiveReplica& replica : run_.at(s).replicas) uplink += run_.book(replica.device).uplink;
   std::map<std::int32_t, std::int64_t> placed;
   for (const std::int64_t q : its) {
     const Visit& of = run_.summed_visit(s, q);
@@ -411,14 +416,14 @@ std::vector<Reader> Recovery::readers_of(std::int32_t s, std::span<const std::in
       ++to_come;
     }
   }
-  for (const Host& host : run_.at(s).hosts) {
-    if (host.device == but) continue;
-    const double share = run_.book(host.device).uplink / uplink;
-    found[host.device] = {host.device,
-                          placed[host.device] + static_cast<std::int64_t>(share * static_cast<double>(to_come))};
+  for (const ActiveReplica& replica : run_.at(s).replicas) {
+    if (replica.device == but) continue;
+    const double share = run_.book(replica.device).uplink / uplink;
+    found[replica.device] = {replica.device,
+                             placed[replica.device] + static_cast<std::int64_t>(share * static_cast<double>(to_come))};
   }
   for (const std::int32_t index : run_.at(s).owners) {
-    const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+    const OwnerState& of = run_.owner_at(index);
     if (of.closed || of.lost || of.device == but || !run_.book(of.device).present) continue;
     const auto unseen =
         std::ranges::count_if(its, [&](std::int64_t q) { return !of.seen[static_cast<std::size_t>(q)]; });
@@ -432,8 +437,8 @@ std::vector<Reader> Recovery::readers_of(std::int32_t s, std::span<const std::in
   return all;
 }
 
-void Recovery::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
-                            std::int32_t loss, Seconds in_by, std::int32_t handed_on) {
+void StageRecovery::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial, std::vector<std::int64_t> its,
+                                 std::int32_t loss, Seconds in_by, std::int32_t handed_on) {
   if (part.device == kServer) {
     ++run_.report.server_sums;
   } else {
@@ -442,14 +447,13 @@ void Recovery::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
                    s);
   }
   const std::int32_t stands = run_.add_owner(part.device, s, part.replica, partial, part.slices, its, part.shares_room);
-  run_.owner[static_cast<std::size_t>(stands)].handed_on = handed_on;
-  run_.owner[static_cast<std::size_t>(stands)].in_by = in_by;
-  run_.owner[static_cast<std::size_t>(stands)].rank = stands + 1;
+  run_.owner_at(stands).handed_on = handed_on;
+  run_.owner_at(stands).in_by = in_by;
+  run_.owner_at(stands).rank = stands + 1;
   run_.load_owner(stands);
   const bool passed = std::ranges::all_of(its, [&](std::int64_t q) { return run_.has_gradient(s, q); });
-  if (passed) run_.owner[static_cast<std::size_t>(stands)].loss = loss;
-  run_.owner[static_cast<std::size_t>(stands)].drawn =
-      part.device != kServer && run_.witnesses.is_drawn(run_.owner[static_cast<std::size_t>(stands)].load.value);
+  if (passed) run_.owner_at(stands).loss = loss;
+  run_.owner_at(stands).drawn = part.device != kServer && run_.witnesses.is_drawn(run_.owner_at(stands).load.value);
   for (const std::int64_t q : its) {
     const Visit& ran = run_.summed_visit(s, q);
     if (!run_.has_gradient(s, q)) continue;
@@ -458,11 +462,11 @@ void Recovery::add_stand_in(const OwnerPart& part, std::int32_t s, bool partial,
   }
 }
 
-Seconds Recovery::retry_every() const {
+Seconds StageRecovery::retry_every() const {
   return (run_.progress.undisturbed() ? run_.progress.undisturbed()->end : run_.plan.forecast) * kRetryEvery;
 }
 
-void Recovery::try_again() {
+void StageRecovery::try_again() {
   // The longer nothing happens, the longer the next try waits: without events hardly anything changes.
   next_try_ = run_.fleet.now() + std::max(retry_every(), run_.fleet.now() - run_.last_event);
   run_.retire_replicas();
@@ -475,7 +479,7 @@ void Recovery::try_again() {
   if (lacks_room_) run_.late_devices.take_back();
 }
 
-void Recovery::join(DeviceId id) {
+void StageRecovery::join(DeviceId id) {
   if (run_.distrusted.contains(id)) return;
   run_.late_devices.came_back(id);
   if (!missing_.empty()) recover();  // a device that left and came back at one moment has lost its work all the same
@@ -485,7 +489,7 @@ void Recovery::join(DeviceId id) {
   use_newcomers();
 }
 
-void Recovery::use_newcomers() {
+void StageRecovery::use_newcomers() {
   call_all_helpers();
   try_again();
 }

@@ -1,4 +1,4 @@
-// Recovery: work of lost devices is given to others.
+// StageRecovery: work of lost devices is given to others.
 //
 // The server keeps every boundary, so nothing on a device is the only copy (docs/stage_layouts.md, "Losses"). Sequences
 // go to other replicas, a stage that lacks uplink gets helpers, and sums are recomputed by stand-ins. What finds no
@@ -17,9 +17,9 @@ namespace cleave::sched::stages {
 
 struct StageRun;
 
-class Recovery {
+class StageRecovery {
  public:
-  explicit Recovery(StageRun& run) : run_(run) {}
+  explicit StageRecovery(StageRun& run) : run_(run) {}
 
   void begin();
 

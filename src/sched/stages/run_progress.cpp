@@ -112,7 +112,7 @@ Seconds Progress::time_left(std::int32_t from) {
   double longest = 0;
   for (std::int32_t s = from; s <= run_.top(); ++s) {
     double uplink = 0;
-    for (const Host& host : run_.at(s).hosts) uplink += run_.book(host.device).uplink;
+    for (const ActiveReplica& replica : run_.at(s).replicas) uplink += run_.book(replica.device).uplink;
     if (uplink > 0) longest = std::max(longest, left_of(s) / uplink);
   }
   return Seconds(longest);

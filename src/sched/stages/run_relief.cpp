@@ -108,7 +108,7 @@ bool Relief::is_alone(const Purpose& sum) const {
 }
 
 std::vector<std::int64_t> Relief::spare_of(std::int32_t index, std::int64_t keeps) {
-  const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+  const OwnerState& of = run_.owner_at(index);
   std::vector<bool> pending(static_cast<std::size_t>(run_.batch), false);
   run_.purposes.for_each([&](const Purpose& purpose) {
     // What its device ran, and has, it sums itself: others would have to be sent that.
@@ -137,7 +137,7 @@ void Relief::forget_sums(std::int32_t index, const std::vector<bool>& of_these) 
   for (const TaskletId tasklet : gone) {
     const auto with = run_.shared_sums.find(tasklet.value);
     if (with != run_.shared_sums.end()) {
-      if (with->second.again) --run_.book(run_.owner[static_cast<std::size_t>(index)].device).summing;
+      if (with->second.again) --run_.book(run_.owner_at(index).device).summing;
       run_.shared_sums.erase(with);
     }
     const Purpose sum = *run_.purposes.find(tasklet);
@@ -145,10 +145,10 @@ void Relief::forget_sums(std::int32_t index, const std::vector<bool>& of_these) 
     run_.fleet.forget(tasklet);
     if (sum.of_visited) run_.visited_is_summed(sum);
   }
-  std::erase_if(run_.book(run_.owner[static_cast<std::size_t>(index)].device).due, [&](const DueSum& due) {
+  std::erase_if(run_.book(run_.owner_at(index).device).due, [&](const DueSum& due) {
     return due.owner == index && of_these[static_cast<std::size_t>(due.sequence)];
   });
-  run_.send_due(run_.owner[static_cast<std::size_t>(index)].device);
+  run_.send_due(run_.owner_at(index).device);
 }
 
 bool Relief::relieve_one() {
@@ -163,7 +163,7 @@ bool Relief::relieve_one() {
 
 std::optional<Relief::Handover> Relief::best_handover(const LateOwner& late, std::vector<Candidate> all) {
   const std::int32_t index = late.index;
-  const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+  const OwnerState& of = run_.owner_at(index);
   const std::int32_t s = of.stage, id = of.device;
   const double left = due_in();
   std::erase_if(all, [&](const Candidate& one) { return one.device == id; });
@@ -210,7 +210,7 @@ std::optional<Relief::Handover> Relief::best_handover(const LateOwner& late, std
 }
 
 void Relief::hand_over(std::int32_t index, const Handover& handover) {
-  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+  OwnerState& of = run_.owner_at(index);
   const std::int32_t s = of.stage;
   const auto& [keeps, its, shared] = handover;
   std::vector<bool> gone(static_cast<std::size_t>(run_.batch), false);
@@ -233,7 +233,7 @@ void Relief::hand_over(std::int32_t index, const Handover& handover) {
   // `of` is not used any more: deal_out() may have moved the owners in memory.
   if (!keeps) {
     --run_.at(s).gradients_left;
-  } else if (run_.owner[static_cast<std::size_t>(index)].left == 0) {
+  } else if (run_.owner_at(index).left == 0) {
     run_.send_sums(index);
   }
 }

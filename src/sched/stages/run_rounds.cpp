@@ -51,12 +51,12 @@ void StageRun::begin_next_phase() {
 
 void StageRun::close_round() {
   for (std::int32_t s = lowest_open(); s <= highest_open(); ++s) {
-    for (const Host& host : at(s).hosts) {
-      if (!host.retired) give_back(host.places, host.device, places(at(s).cost, host));
-      give_up_weights(host, s);
-      --book(host.device).roles;
+    for (const ActiveReplica& replica : at(s).replicas) {
+      if (!replica.retired) give_back(replica.places, replica.device, places(at(s).cost, replica));
+      give_up_weights(replica, s);
+      --book(replica.device).roles;
     }
-    at(s).hosts.clear();
+    at(s).replicas.clear();
   }
 }
 

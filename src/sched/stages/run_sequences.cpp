@@ -13,55 +13,55 @@ constexpr int kLookAhead = 2;  // stages that X travels ahead of dY
 
 }  // namespace
 
-Host* StageRun::choose(std::int32_t s, std::int64_t Host::*slots) {
+ActiveReplica* StageRun::choose(std::int32_t s, std::int64_t ActiveReplica::*slots) {
   const double bytes = static_cast<double>(at(s).cost.boundary(work.seq).value());
   // A part of the head holds a sequence until all parts have passed it. Whoever had memory for more of them would get
   // more than its uplink can send in time: so sequences wait for who is done first.
   const bool waits = in_parts() && s >= head;
-  Host* best = nullptr;
+  ActiveReplica* best = nullptr;
   double soonest = std::numeric_limits<double>::infinity();
-  for (Host& host : at(s).hosts) {
-    const DeviceBook& at_host = book(host.device);
-    const double done = std::max(host.ready, fleet.now()).value() + (at_host.in_hand + bytes) / at_host.uplink +
+  for (ActiveReplica& replica : at(s).replicas) {
+    const DeviceBook& at_host = book(replica.device);
+    const double done = std::max(replica.ready, fleet.now()).value() + (at_host.in_hand + bytes) / at_host.uplink +
                         bytes / at_host.downlink;
-    if (done < soonest && (waits || host.free_slots(slots) > 0)) {
+    if (done < soonest && (waits || replica.free_slots(slots) > 0)) {
       soonest = done;
-      best = &host;
+      best = &replica;
     }
   }
   return best == nullptr || best->free_slots(slots) == 0 ? nullptr : best;
 }
 
-bool StageRun::place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots) {
-  Host* const host = choose(s, slots);
-  if (host == nullptr) return false;
-  --host->free_slots(slots);
-  take_visit(of, s, slots, *host);
+bool StageRun::place_visit(Visit& of, std::int32_t s, std::int64_t ActiveReplica::*slots) {
+  ActiveReplica* const replica = choose(s, slots);
+  if (replica == nullptr) return false;
+  --replica->free_slots(slots);
+  take_visit(of, s, slots, *replica);
   return true;
 }
 
-void StageRun::take_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots, const Host& host) {
-  of.device = host.device;
+void StageRun::take_visit(Visit& of, std::int32_t s, std::int64_t ActiveReplica::*slots, const ActiveReplica& replica) {
+  of.device = replica.device;
   of.sums = 0;
   of.turn = 0;
   const std::int64_t returned =
-      slots == &Host::forward_slots ? rows_to(of.done - 1) : work.seq - rows_to(chunks - of.done - 1);
-  book(host.device).in_hand += static_cast<double>(at(s).cost.boundary(work.seq - returned).value());
+      slots == &ActiveReplica::forward_slots ? rows_to(of.done - 1) : work.seq - rows_to(chunks - of.done - 1);
+  book(replica.device).in_hand += static_cast<double>(at(s).cost.boundary(work.seq - returned).value());
 }
 
-bool StageRun::keeps_values(std::int32_t s) { return std::ranges::any_of(at(s).hosts, &Host::keeps); }
+bool StageRun::keeps_values(std::int32_t s) { return std::ranges::any_of(at(s).replicas, &ActiveReplica::keeps); }
 
 // Where a sequence leaves the values of its forward pass, which may not have ended.
-Host* StageRun::keeper(std::int64_t q, std::int32_t s) {
+ActiveReplica* StageRun::keeper(std::int64_t q, std::int32_t s) {
   const Visit& forth = visit(forward, s, q);
   if (!forth.kept) return nullptr;
-  const auto host = std::ranges::find(at(s).hosts, forth.device, &Host::device);
-  return host == at(s).hosts.end() || !host->keeps() ? nullptr : &*host;
+  const auto replica = std::ranges::find(at(s).replicas, forth.device, &ActiveReplica::device);
+  return replica == at(s).replicas.end() || !replica->keeps() ? nullptr : &*replica;
 }
 
-void StageRun::leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*slots) {
-  const auto host = std::ranges::find(at(s).hosts, of.device, &Host::device);
-  if (host != at(s).hosts.end()) ++host->free_slots(slots);
+void StageRun::leave_visit(const Visit& of, std::int32_t s, std::int64_t ActiveReplica::*slots) {
+  const auto replica = std::ranges::find(at(s).replicas, of.device, &ActiveReplica::device);
+  if (replica != at(s).replicas.end()) ++replica->free_slots(slots);
 }
 
 // The last of what a device is to do with a sequence that came back to it: until its owners have summed the sequence,
@@ -70,7 +70,7 @@ void StageRun::leave_summed(std::int64_t q, std::int32_t s) {
   Visit& of = summed_visit(s, q);
   const bool forwards = of.kept || passes_head(s);
   if (of.kept) visit(forward, s, q).kept = false;
-  leave_visit(of, s, forwards ? &Host::forward_slots : &Host::backward_slots);
+  leave_visit(of, s, forwards ? &ActiveReplica::forward_slots : &ActiveReplica::backward_slots);
   if (forwards) {
     place_waiting_forward(s);
   } else {
@@ -88,7 +88,7 @@ void StageRun::enter_forward(std::int64_t q, std::int32_t s) {
   if (!at(s).loaded) bring_weights(s);
   if (!of.placed()) {
     if (at(s).waiting_forward.contains(q)) return;
-    if (!place_visit(of, s, &Host::forward_slots)) {
+    if (!place_visit(of, s, &ActiveReplica::forward_slots)) {
       at(s).waiting_forward.insert(q);
       return;
     }
@@ -104,8 +104,8 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
     if (of.sent == 0 && of.arrived > 0) of.for_owner = owner_served(q, s, of.device);
   }
   const plan::StageCost& cost = at(s).cost;
-  const auto host = std::ranges::find(at(s).hosts, of.device, &Host::device);
-  of.kept = host != at(s).hosts.end() && host->keeps();
+  const auto replica = std::ranges::find(at(s).replicas, of.device, &ActiveReplica::device);
+  of.kept = replica != at(s).replicas.end() && replica->keeps();
   for (; of.sent < of.arrived; ++of.sent) {
     const std::int64_t from = rows_from(of.sent), to = rows_to(of.sent);
     plan::PanelRun run{.each = {with_header(cost.forward_operand(to - from)), cost.forward(from, to),
@@ -164,7 +164,7 @@ void StageRun::forward_done(const Purpose& purpose) {
   const Visit& of = chunk_done(forward, purpose);
   if (of.done == chunks) {
     if (!of.kept && !passes_head(s)) {
-      leave_visit(of, s, &Host::forward_slots);
+      leave_visit(of, s, &ActiveReplica::forward_slots);
       place_waiting_forward(s);
     }
     witnesses.visit_done(purpose, false);
@@ -193,7 +193,8 @@ void StageRun::forward_done(const Purpose& purpose) {
 }
 
 void StageRun::place_waiting(std::set<std::int64_t>& waiting, std::vector<Visit>& visits, std::int32_t s,
-                             std::int64_t Host::*slots, void (StageRun::*begin_visit)(std::int64_t, std::int32_t)) {
+                             std::int64_t ActiveReplica::*slots,
+                             void (StageRun::*begin_visit)(std::int64_t, std::int32_t)) {
   while (!waiting.empty()) {
     const std::int64_t q = *waiting.begin();
     if (!place_visit(visit(visits, s, q), s, slots)) return;
@@ -203,7 +204,7 @@ void StageRun::place_waiting(std::set<std::int64_t>& waiting, std::vector<Visit>
 }
 
 void StageRun::place_waiting_forward(std::int32_t s) {
-  place_waiting(at(s).waiting_forward, forward, s, &Host::forward_slots, &StageRun::send_forward);
+  place_waiting(at(s).waiting_forward, forward, s, &ActiveReplica::forward_slots, &StageRun::send_forward);
 }
 
 void StageRun::want_backward(std::int64_t q, std::int32_t s) {
@@ -211,11 +212,11 @@ void StageRun::want_backward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(backward, s, q);
   if (of.wanted) return;
   of.wanted = true;
-  if (const Host* const host = keeper(q, s)) {
+  if (const ActiveReplica* const replica = keeper(q, s)) {
     of.kept = true;
-    take_visit(of, s, &Host::backward_slots, *host);
+    take_visit(of, s, &ActiveReplica::backward_slots, *replica);
     open_backward(q, s);
-  } else if (place_visit(of, s, &Host::backward_slots)) {
+  } else if (place_visit(of, s, &ActiveReplica::backward_slots)) {
     open_backward(q, s);
   } else {
     at(s).waiting_backward.insert(q);
@@ -251,26 +252,26 @@ void StageRun::arrive_backward(std::int64_t q, std::int32_t s) {
 bool StageRun::take_turn(std::int64_t q, std::int32_t s) {
   Visit& of = visit(backward, s, q);
   if (of.sent == of.arrived || of.kept || s >= head) return true;
-  const auto host = std::ranges::find(at(s).hosts, of.device, &Host::device);
-  if (host == at(s).hosts.end()) return true;
-  if (host->going_back >= 0 && host->going_back != q) {
-    host->behind.insert(q);
+  const auto replica = std::ranges::find(at(s).replicas, of.device, &ActiveReplica::device);
+  if (replica == at(s).replicas.end()) return true;
+  if (replica->going_back >= 0 && replica->going_back != q) {
+    replica->behind.insert(q);
     return false;
   }
-  if (host->going_back < 0) of.turn = ++turns;
-  host->going_back = q;
+  if (replica->going_back < 0) of.turn = ++turns;
+  replica->going_back = q;
   return true;
 }
 
 // To the first sequence of which something is there. Whatever takes a visit from a device takes the replica too, so all
 // of them are still its own.
 void StageRun::give_turn(std::int32_t s, std::int32_t id) {
-  const auto host = std::ranges::find(at(s).hosts, id, &Host::device);
-  if (host == at(s).hosts.end()) return;
-  host->going_back = -1;
-  if (host->behind.empty()) return;
-  const std::int64_t next = *host->behind.begin();
-  host->behind.erase(host->behind.begin());
+  const auto replica = std::ranges::find(at(s).replicas, id, &ActiveReplica::device);
+  if (replica == at(s).replicas.end()) return;
+  replica->going_back = -1;
+  if (replica->behind.empty()) return;
+  const std::int64_t next = *replica->behind.begin();
+  replica->behind.erase(replica->behind.begin());
   send_backward(next, s);
 }
 
@@ -326,7 +327,7 @@ void StageRun::backward_done(const Purpose& purpose) {
 }
 
 void StageRun::place_waiting_backward(std::int32_t s) {
-  place_waiting(at(s).waiting_backward, backward, s, &Host::backward_slots, &StageRun::open_backward);
+  place_waiting(at(s).waiting_backward, backward, s, &ActiveReplica::backward_slots, &StageRun::open_backward);
 }
 
 void StageRun::bottom_done() {
@@ -337,7 +338,7 @@ void StageRun::norms_done(std::int32_t s) {
   progress.stage_passed(s);
   const Visitor nothing = [](TensorId) {}, done = [&](TensorId norm) { server->source_done(norm); };
   for_sources(plan.stages[static_cast<std::size_t>(s)], nothing, done);
-  for (const Host& host : at(s).hosts) send_due(host.device);
+  for (const ActiveReplica& replica : at(s).replicas) send_due(replica.device);
 }
 
 bool StageRun::has_gradient(std::int32_t s, std::int64_t q) {

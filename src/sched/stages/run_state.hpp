@@ -55,7 +55,7 @@ struct Visit {
 
 /// A replica as it runs. It has slots: each is memory for one open sequence, forward or backward. kLeastSlots of each
 /// kind are its own; where devices are lost, the memory of its other slots is lent to roles that replace them.
-struct Host {
+struct ActiveReplica {
   std::int32_t device = 0;
   std::int64_t forward_slots = 0, backward_slots = 0;  // free
   std::int64_t forward_all = 0, backward_all = 0;
@@ -73,8 +73,8 @@ struct Host {
 
   [[nodiscard]] bool keeps() const { return kept_all > 0; }
   // Free slots of one kind: `way` is forward_slots or backward_slots.
-  [[nodiscard]] std::int64_t& free_slots(std::int64_t Host::*way) {
-    return keeps() && way == &Host::forward_slots ? kept_slots : this->*way;
+  [[nodiscard]] std::int64_t& free_slots(std::int64_t ActiveReplica::*way) {
+    return keeps() && way == &ActiveReplica::forward_slots ? kept_slots : this->*way;
   }
 };
 inline constexpr std::int64_t kLeastSlots = plan::kLeastOpen;
@@ -83,7 +83,7 @@ inline constexpr std::int64_t kLeastSlots = plan::kLeastOpen;
 struct StageState {
   explicit StageState(const plan::StageCost& of) : cost(of) {}
   plan::StageCost cost;
-  std::vector<Host> hosts;
+  std::vector<ActiveReplica> replicas;
   double uplink = 0;                                         // bytes a second, of all planned replicas together
   std::vector<std::int32_t> owners;                          // indices
   std::set<std::int64_t> waiting_forward, waiting_backward;  // sequences that no replica has room for

@@ -62,7 +62,7 @@ bool StagesInTiles::take(const Event& event) {
     run_.book(static_cast<std::int32_t>(event.device.value)).contributed = true;
   if (event.kind == EventKind::rejected) {
     run_.asks_to_go_on = true;
-    run_.recovery.give_up_on(static_cast<std::int32_t>(event.device.value), Recovery::Then::is_excluded);
+    run_.recovery.give_up_on(static_cast<std::int32_t>(event.device.value), StageRecovery::Then::is_excluded);
   }
   return true;
 }

@@ -16,7 +16,7 @@ using plan::PieceSlice;
 constexpr std::int64_t kOfSums = 1 << 20, kChoice = kOfSums + 1;  // purposes of draws, unlike those of run_witness.cpp
 constexpr double kLeastShare = 0.01;  // share of a gradient below which a watcher is not worth the operands it reads
 // The time within which a watcher must be done, as a share of what is left of the step.
-constexpr double kInTime = 0.85;
+constexpr double kWatchersInTime = 0.85;
 constexpr double kOwnersAlone = 0;  // none: only owners of the same gradient, which read everything anyway
 constexpr double kAnyTime = std::numeric_limits<double>::infinity();
 constexpr double kOfServer = 0.6;  // share of the step's time that the server may spend on sums
@@ -63,7 +63,7 @@ void Watchers::watch() {
   if (!run_.options.quorum) return;
   server_left_ = Flops(run_.options.stages.server.compute.value() * run_.plan.forecast.value() * kOfServer);
   std::vector<Unwatched> sums = drawn_sums();
-  for (const double within : {kOwnersAlone, kInTime}) {
+  for (const double within : {kOwnersAlone, kWatchersInTime}) {
     // The gradient with most left to watch has the fewest candidates, so it comes first.
     std::ranges::stable_sort(sums, std::greater<>{}, [&](const Unwatched& of) { return elements_of(of, of.rest); });
     for (Unwatched& of : sums) {
@@ -86,12 +86,12 @@ std::vector<Watchers::Unwatched> Watchers::drawn_sums() {
     for (std::int64_t group = 0; group < run_.plan.groups[static_cast<std::size_t>(s)]; ++group) {
       std::vector<std::int32_t> firsts;
       for (const std::int32_t index : owners) {
-        if (run_.owner[static_cast<std::size_t>(index)].group == group) firsts.push_back(index);
+        if (run_.owner_at(index).group == group) firsts.push_back(index);
       }
       if (firsts.empty() || secret_uniform(run_.options.quorum->secret, run_.witnesses.draws() + firsts.front(),
                                            kOfSums) >= run_.options.quorum->fraction)
         continue;
-      for (const std::int32_t index : firsts) run_.owner[static_cast<std::size_t>(index)].drawn = true;
+      for (const std::int32_t index : firsts) run_.owner_at(index).drawn = true;
       sums.push_back({s, std::move(firsts), plan::slices_between(run_.work, run_.at(s).cost, 0, 1)});
     }
   }
@@ -164,7 +164,7 @@ void Watchers::begin_watching(const Unwatched& of, const Watcher& watcher) {
   const OwnerState first = run_.owner[static_cast<std::size_t>(of.firsts.front())];
   const std::int32_t index =
       run_.add_owner(watcher.device, of.stage, watcher.replica, first.partial, {}, first.sequences);
-  run_.owner[static_cast<std::size_t>(index)].group = first.group;
+  run_.owner_at(index).group = first.group;
   add_watched(index, watcher.slices);
 }
 
@@ -191,9 +191,9 @@ std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, dou
     const double memory =
         candidate.memory_for(of.stage) - (widens >= 0 ? 0 : in_bytes(typical.at_work)) - (several ? weights : 0);
     const double waiting = typical.elements > 0 ? in_bytes(typical.waiting(replica)) / typical.elements : 0;
-    const auto host = std::ranges::find(run_.at(of.stage).hosts, candidate.device, &Host::device);
+    const auto active = std::ranges::find(run_.at(of.stage).replicas, candidate.device, &ActiveReplica::device);
     const double open = replica && typical.elements > 0
-                            ? in_bytes(run_.places_beside(cost, *host, typical.of_each())) / typical.elements
+                            ? in_bytes(run_.places_beside(cost, *active, typical.of_each())) / typical.elements
                             : 0;
     const double per_element = static_cast<double>(plan::sum_bytes(run_.work.wire)) + waiting + open +
                                (replica || several ? 0 : in_bytes(cost.weights()) / all);
@@ -201,7 +201,7 @@ std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, dou
     if (elements < kLeastShare * all && elements < rest) continue;
     std::vector<PieceSlice> may = of.rest;
     for (const std::int32_t index : of.firsts) {
-      const OwnerState& sums = run_.owner[static_cast<std::size_t>(index)];
+      const OwnerState& sums = run_.owner_at(index);
       if (!run_.witnesses.apart(candidate.device, sums.device)) may = without(std::move(may), sums.slices);
     }
     if (may.empty()) continue;
@@ -212,7 +212,7 @@ std::optional<Watchers::Watcher> Watchers::best_watcher(const Unwatched& of, dou
         std::max(candidate.down_busy + (weights + read * in_bytes(typical.operands)) / candidate.downlink,
                  candidate.compute_busy + read * typical.alone.value() / candidate.compute);
     if (widens < 0 && time > within * left) continue;
-    const double late = std::max(1.0, time / (kInTime * left));
+    const double late = std::max(1.0, time / (kWatchersInTime * left));
     const double drawn = secret_uniform(run_.options.quorum->secret, run_.witnesses.draws() + of.firsts.front(),
                                         kChoice + candidate.device);
     const double score = (replica ? kNoWeights : 1) * elements / (late * late) * (1 - kUnlike * drawn);
@@ -237,8 +237,8 @@ Bytes Watchers::memory_for(std::int32_t s, const Watcher& watcher) {
     needed = owner_memory(run_.work, sums, widened.replica) - run_.memory_of(widened);
     each = sums.of_each() - widened.cost.of_each();
   }
-  const auto host = std::ranges::find(run_.at(s).hosts, watcher.device, &Host::device);
-  return needed + (watcher.replica ? run_.places_beside(cost, *host, each) : Bytes(0));
+  const auto active = std::ranges::find(run_.at(s).replicas, watcher.device, &ActiveReplica::device);
+  return needed + (watcher.replica ? run_.places_beside(cost, *active, each) : Bytes(0));
 }
 
 // A device that turns out to have no memory for it is not asked again.
@@ -262,7 +262,7 @@ void Watchers::take(Unwatched& of, const Watcher& watcher) {
 }
 
 void Watchers::add_watched(std::int32_t index, const std::vector<PieceSlice>& slices) {
-  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+  OwnerState& of = run_.owner_at(index);
   if (of.watched.empty()) {
     ++sums_;
     ++run_.at(of.stage).gradients_left;
@@ -271,9 +271,9 @@ void Watchers::add_watched(std::int32_t index, const std::vector<PieceSlice>& sl
   if (of.device != kServer)
     run_.book(of.device).free -=
         owner_memory(run_.work, cost, of.replica) - owner_memory(run_.work, of.cost, of.replica);
-  const auto host = std::ranges::find(run_.at(of.stage).hosts, of.device, &Host::device);
-  if (of.replica && host != run_.at(of.stage).hosts.end())
-    run_.widen_places(of.stage, *host, cost.of_each() - of.cost.of_each());
+  const auto active = std::ranges::find(run_.at(of.stage).replicas, of.device, &ActiveReplica::device);
+  if (of.replica && active != run_.at(of.stage).replicas.end())
+    run_.widen_places(of.stage, *active, cost.of_each() - of.cost.of_each());
   of.cost = cost;
   of.watched.insert(of.watched.end(), slices.begin(), slices.end());
 }
@@ -290,7 +290,7 @@ plan::OwnerCost Watchers::cost_with(const OwnerState& of, const std::vector<Piec
 // The index of an owner on the device that reads the same sequences, and is not loaded yet; kNobody if there is none.
 std::int32_t Watchers::owner_like(std::int32_t id, const OwnerState& like) {
   for (const std::int32_t index : run_.at(like.stage).owners) {
-    const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+    const OwnerState& of = run_.owner_at(index);
     if (of.device == id && !of.slices.empty() && !of.load.valid() && of.group == like.group) return index;
   }
   return kNobody;
@@ -310,24 +310,24 @@ void Watchers::ask(std::int32_t s) {
   if (!run_.options.quorum) return;
   const std::vector<std::int32_t> owners = run_.at(s).owners;
   for (const std::int32_t index : owners) {
-    const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+    const OwnerState& of = run_.owner_at(index);
     if (!of.watched.empty() && of.left == 0 && run_.at(s).ungrouped == 0) ask_for_digests(index);
   }
 }
 
 void Watchers::compare(std::int32_t first) {
-  const std::int32_t s = run_.owner[static_cast<std::size_t>(first)].stage;
-  if (!run_.owner[static_cast<std::size_t>(first)].drawn) return ask(s);
+  const std::int32_t s = run_.owner_at(first).stage;
+  if (!run_.owner_at(first).drawn) return ask(s);
   const std::vector<std::int32_t> owners = run_.at(s).owners;
-  std::vector<PieceSlice> rest = run_.owner[static_cast<std::size_t>(first)].slices;
+  std::vector<PieceSlice> rest = run_.owner_at(first).slices;
   for (const std::int32_t index : owners) {
-    const OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
-    if (index != first && !of.watched.empty() && comparable(of, run_.owner[static_cast<std::size_t>(first)]))
+    const OwnerState& of = run_.owner_at(index);
+    if (index != first && !of.watched.empty() && comparable(of, run_.owner_at(first)))
       rest = without(std::move(rest), of.watched);
   }
-  rest = without(std::move(rest), run_.owner[static_cast<std::size_t>(first)].by_server);
+  rest = without(std::move(rest), run_.owner_at(first).by_server);
   for (const PieceSlice& range : rest) {
-    run_.owner[static_cast<std::size_t>(first)].by_server.push_back(range);
+    run_.owner_at(first).by_server.push_back(range);
     ++run_.at(s).gradients_left;
     ++sums_;
     ask_for_digest(kNobody, first, {range});
@@ -336,37 +336,35 @@ void Watchers::compare(std::int32_t first) {
 }
 
 void Watchers::ask_for_digests(std::int32_t index) {
-  const std::int32_t s = run_.owner[static_cast<std::size_t>(index)].stage,
-                     id = run_.owner[static_cast<std::size_t>(index)].device;
+  const std::int32_t s = run_.owner_at(index).stage, id = run_.owner_at(index).device;
   if (id != kServer && !run_.book(id).present) return;  // recovery calls stop()
   bool waits = false;
   const std::vector<std::int32_t> owners = run_.at(s).owners;
   for (const std::int32_t first : owners) {
-    const OwnerState &of = run_.owner[static_cast<std::size_t>(first)],
-                     &own = run_.owner[static_cast<std::size_t>(index)];
+    const OwnerState &of = run_.owner_at(first), &own = run_.owner_at(index);
     std::vector<PieceSlice> both = common(of.slices, own.watched);
     if (both.empty()) continue;
     if (!of.closed) waits = waits || of.group == own.group;
     if (!of.sent || !of.drawn || !comparable(own, of)) continue;
     if (std::ranges::find(own.asked, first) != own.asked.end()) continue;
-    run_.owner[static_cast<std::size_t>(index)].asked.push_back(first);
+    run_.owner_at(index).asked.push_back(first);
     ask_for_digest(index, first, std::move(both));
   }
-  if (!waits && run_.owner[static_cast<std::size_t>(index)].open == 0) watched_all(index);
+  if (!waits && run_.owner_at(index).open == 0) watched_all(index);
 }
 
 void Watchers::ask_for_digest(std::int32_t watcher, std::int32_t first, std::vector<PieceSlice> slices) {
-  const OwnerState& of = run_.owner[static_cast<std::size_t>(first)];
+  const OwnerState& of = run_.owner_at(first);
   const bool alone = watcher == kNobody;  // the server, which has not read along
-  const std::int32_t witness = alone ? kServer : run_.owner[static_cast<std::size_t>(watcher)].device;
-  plan::PanelRun run{.each = {with_header(Bytes(24 * std::ssize(slices))), Flops(0), Bytes(0)},
+  const std::int32_t witness = alone ? kServer : run_.owner_at(watcher).device;
+  plan::PanelRun run{.each = {with_header(Bytes(plan::kSliceRecord * std::ssize(slices))), Flops(0), Bytes(0)},
                      .panels = 1,
                      .last_up = with_header(kDigestPayload)};
   if (alone) {
     run.each.flops = plan::owner_cost(run_.work, run_.at(of.stage).cost, slices, run_.plan.chunk).alone *
                      static_cast<double>(of.sequences.size());
   } else {
-    ++run_.owner[static_cast<std::size_t>(watcher)].open;
+    ++run_.owner_at(watcher).open;
   }
   run_.submit({Errand::witness_sums, witness, of.stage, watcher, 0, first}, {kWitness, of.stage}, run, Bytes(0), false,
               {.owner = watcher,
@@ -393,7 +391,7 @@ void Watchers::digest_lost(const Purpose& purpose) {
 }
 
 void Watchers::watched_all(std::int32_t index) {
-  OwnerState& of = run_.owner[static_cast<std::size_t>(index)];
+  OwnerState& of = run_.owner_at(index);
   of.watched.clear();
   run_.leave_role(of);
   --sums_;
@@ -401,18 +399,18 @@ void Watchers::watched_all(std::int32_t index) {
 }
 
 void Watchers::stop(std::int32_t index) {
-  if (run_.owner[static_cast<std::size_t>(index)].watched.empty()) return;
-  const std::int32_t s = run_.owner[static_cast<std::size_t>(index)].stage;
-  const std::vector<PieceSlice> slices = std::exchange(run_.owner[static_cast<std::size_t>(index)].watched, {});
+  if (run_.owner_at(index).watched.empty()) return;
+  const std::int32_t s = run_.owner_at(index).stage;
+  const std::vector<PieceSlice> slices = std::exchange(run_.owner_at(index).watched, {});
   std::vector<std::int32_t> firsts;
   for (const std::int32_t other : run_.at(s).owners) {
-    const OwnerState& of = run_.owner[static_cast<std::size_t>(other)];
+    const OwnerState& of = run_.owner_at(other);
     if (of.drawn && (!of.closed || of.sent) && !common(of.slices, slices).empty()) firsts.push_back(other);
   }
   for (const std::int32_t first : firsts) {
-    if (run_.owner[static_cast<std::size_t>(first)].sent) compare(first);
+    if (run_.owner_at(first).sent) compare(first);
   }
-  run_.leave_role(run_.owner[static_cast<std::size_t>(index)]);
+  run_.leave_role(run_.owner_at(index));
   --sums_;
   run_.gradient_in(s);
 }

@@ -35,7 +35,8 @@ class Watchers {
   /// A watcher has summed everything: asks it for digests of what is at the server.
   void ask_for_digests(std::int32_t index);
   void digest_in(const Purpose& purpose);
-  /// A message was lost, or the device refused: it watches no more. (If the device is gone, Recovery calls stop().)
+  /// A message was lost, or the device refused: it watches no more. (If the device is gone, StageRecovery calls
+  /// stop().)
   void digest_lost(const Purpose& purpose);
   /// An owner watches no more: the server sums in its place what nobody else watches.
   void stop(std::int32_t index);

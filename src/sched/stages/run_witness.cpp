@@ -7,6 +7,7 @@
 
 #include "cleave/sched/collusion.hpp"
 #include "quorum/witness_draw.hpp"
+#include "quorum/witness_patience.hpp"
 #include "stages/stage_run.hpp"
 
 namespace cleave::sched::stages {
@@ -16,11 +17,8 @@ namespace {
 // Purposes of the draws for one subject.
 enum Draw : std::int64_t { kIsDrawn = 0, kByServer = 1, kFirstOfDevices = 2 };
 
-constexpr std::int64_t kMostPlaces = 1;    // slots that a replica sets aside for visits recomputed
-constexpr std::int64_t kDevicesAsked = 2;  // devices asked, one after another, before the server is the witness
-constexpr double kMostOften = 4;           // a replica is drawn at most this many times as often as another
-constexpr double kWitnessPatience = 2;     // a witness is late after this x the time that it takes on an idle device
-constexpr Seconds kLeastPatience{1.0};
+constexpr std::int64_t kMostPlaces = 1;  // slots that a replica sets aside for visits recomputed
+constexpr double kMostOften = 4;         // a replica is drawn at most this many times as often as another
 
 }  // namespace
 
@@ -46,13 +44,13 @@ bool Witnesses::apart(std::int32_t one, std::int32_t other) const {
   return one != other && are_apart(*run_.options.quorum, run_.book(one).profile, run_.book(other).profile);
 }
 
-void Witnesses::keep_slots(Host& host) {
-  while (host.witness_all < kMostPlaces && host.backward_slots > kLeastSlots) {
-    --host.backward_slots;
-    --host.backward_all;
-    ++host.witness_all;
+void Witnesses::keep_slots(ActiveReplica& replica) {
+  while (replica.witness_all < kMostPlaces && replica.backward_slots > kLeastSlots) {
+    --replica.backward_slots;
+    --replica.backward_all;
+    ++replica.witness_all;
   }
-  host.witness_slots = host.witness_all;
+  replica.witness_slots = replica.witness_all;
 }
 
 void Witnesses::add_slots() {
@@ -60,16 +58,16 @@ void Witnesses::add_slots() {
   for (std::int32_t s = 0; s <= run_.top(); ++s) {
     const plan::StageCost& cost = run_.at(s).cost;
     const Bytes place = std::max(cost.open_forward(), cost.open_backward());
-    for (Host& host : run_.at(s).hosts) {
-      const std::int64_t before = host.witness_all;
-      while (host.witness_all < kMostPlaces && run_.book(host.device).free >= place) {
-        ++host.witness_all;
-        run_.book(host.device).free -= place;
+    for (ActiveReplica& replica : run_.at(s).replicas) {
+      const std::int64_t before = replica.witness_all;
+      while (replica.witness_all < kMostPlaces && run_.book(replica.device).free >= place) {
+        ++replica.witness_all;
+        run_.book(replica.device).free -= place;
       }
-      host.witness_slots += host.witness_all - before;
-      if (host.witness_all == before || place.value() == 0) continue;
-      run_.release_places(host);
-      run_.hold_places(cost, host, s);
+      replica.witness_slots += replica.witness_all - before;
+      if (replica.witness_all == before || place.value() == 0) continue;
+      run_.release_places(replica);
+      run_.hold_places(cost, replica, s);
     }
   }
 }
@@ -89,8 +87,9 @@ void Witnesses::add_waiting(std::int32_t s, std::int64_t id) {
 }
 
 bool Witnesses::has_room(std::int32_t s) {
-  return std::ranges::any_of(run_.at(s).hosts, [](const Host& host) {
-    return host.witness_slots > 0 || (host.witness_all == 0 && (host.forward_slots > 0 || host.backward_slots > 0));
+  return std::ranges::any_of(run_.at(s).replicas, [](const ActiveReplica& replica) {
+    return replica.witness_slots > 0 ||
+           (replica.witness_all == 0 && (replica.forward_slots > 0 || replica.backward_slots > 0));
   });
 }
 
@@ -100,7 +99,7 @@ void Witnesses::ask(std::int32_t s) {
   std::set<std::int64_t>& waiting = waiting_[stage];
   std::set<std::int64_t>& unasked = unasked_[stage];
   std::vector<std::int32_t> replicas;
-  for (const Host& host : run_.at(s).hosts) replicas.push_back(host.device);
+  for (const ActiveReplica& replica : run_.at(s).replicas) replicas.push_back(replica.device);
   if (replicas != replicas_[stage]) {
     replicas_[stage] = std::move(replicas);
     unasked = waiting;
@@ -129,14 +128,18 @@ void Witnesses::ask_waiting() {
 
 bool Witnesses::ask_one(std::int64_t id, Pair& pair) {
   const Visit& of = run_.visit(pair.back ? run_.backward : run_.forward, pair.stage, pair.sequence);
-  std::vector<Host*> able;
+  std::vector<ActiveReplica*> able;
   bool any = false;
-  if (pair.attempts < kDevicesAsked && secret_uniform(run_.options.quorum->secret, id, kByServer) >= kServersShare) {
-    for (Host& host : run_.at(pair.stage).hosts) {
-      if (!std::ranges::all_of(of.senders, [&](std::int32_t sender) { return apart(sender, host.device); })) continue;
+  if (pair.attempts < kDevicesAsked &&
+      secret_uniform(run_.options.quorum->secret, id, kByServer) >= kServerWitnessShare) {
+    for (ActiveReplica& replica : run_.at(pair.stage).replicas) {
+      if (!std::ranges::all_of(of.senders, [&](std::int32_t sender) { return apart(sender, replica.device); }))
+        continue;
       any = true;
-      const std::int64_t lent = host.witness_all > 0 ? 0 : pair.back ? host.backward_slots : host.forward_slots;
-      if (host.witness_slots + lent > 0) able.push_back(&host);
+      const std::int64_t lent = replica.witness_all > 0 ? 0
+                                : pair.back             ? replica.backward_slots
+                                                        : replica.forward_slots;
+      if (replica.witness_slots + lent > 0) able.push_back(&replica);
     }
   }
   if (any && able.empty()) return false;
@@ -144,23 +147,23 @@ bool Witnesses::ask_one(std::int64_t id, Pair& pair) {
     send(id, pair, kServer);
     return true;
   }
-  Host& host = *draw(id, pair, able);
-  pair.lent = host.witness_all == 0;
-  --(!pair.lent ? host.witness_slots : pair.back ? host.backward_slots : host.forward_slots);
-  send(id, pair, host.device);
+  ActiveReplica& replica = *draw(id, pair, able);
+  pair.lent = replica.witness_all == 0;
+  --(!pair.lent ? replica.witness_slots : pair.back ? replica.backward_slots : replica.forward_slots);
+  send(id, pair, replica.device);
   return true;
 }
 
 // Draws a replica with a probability that is inverse to the time in which it would be done, behind the visits that it
 // is to recompute already.
-Host* Witnesses::draw(std::int64_t id, const Pair& pair, const std::vector<Host*>& able) {
+ActiveReplica* Witnesses::draw(std::int64_t id, const Pair& pair, const std::vector<ActiveReplica*>& able) {
   const plan::PanelRun run = run_of(pair);
   in_hand_.resize(run_.device.size(), 0.0);
   std::vector<double> until;
-  for (const Host* host : able) {
-    const DeviceBook& of = run_.book(host->device);
-    until.push_back(in_hand_[static_cast<std::size_t>(host->device)] +
-                    std::max(0.0, (host->ready - run_.fleet.now()).value()) +
+  for (const ActiveReplica* replica : able) {
+    const DeviceBook& of = run_.book(replica->device);
+    until.push_back(in_hand_[static_cast<std::size_t>(replica->device)] +
+                    std::max(0.0, (replica->ready - run_.fleet.now()).value()) +
                     static_cast<double>(run.down().value()) / of.downlink + run.flops().value() / of.compute);
   }
   const double soonest = *std::ranges::min_element(until);
@@ -178,8 +181,7 @@ plan::PanelRun Witnesses::run_of(const Pair& pair) {
   plan::PanelRun run;
   const Bytes down = pair.back ? cost.boundary(run_.work.seq) + cost.backward_operand(run_.work.seq)
                                : cost.forward_operand(run_.work.seq);
-  const Flops flops =
-      pair.back ? cost.recompute(0, run_.work.seq) + cost.backward(0, run_.work.seq) : cost.forward(0, run_.work.seq);
+  const Flops flops = pair.back ? cost.way_back(run_.work.seq, false) : cost.forward(0, run_.work.seq);
   run.panels = pair.back ? 2 * run_.chunks : run_.chunks;
   run.each.down = with_header(Bytes((down.value() + run.panels - 1) / run.panels));
   run.each.flops = flops * (1.0 / static_cast<double>(run.panels));
@@ -216,9 +218,9 @@ void Witnesses::send(std::int64_t id, Pair& pair, std::int32_t witness) {
 void Witnesses::give_place_back(const Pair& pair) {
   if (pair.witness == kServer) return;
   in_hand_[static_cast<std::size_t>(pair.witness)] -= pair.takes.value();
-  const auto host = std::ranges::find(run_.at(pair.stage).hosts, pair.witness, &Host::device);
-  if (host == run_.at(pair.stage).hosts.end()) return;
-  ++(!pair.lent ? host->witness_slots : pair.back ? host->backward_slots : host->forward_slots);
+  const auto replica = std::ranges::find(run_.at(pair.stage).replicas, pair.witness, &ActiveReplica::device);
+  if (replica == run_.at(pair.stage).replicas.end()) return;
+  ++(!pair.lent ? replica->witness_slots : pair.back ? replica->backward_slots : replica->forward_slots);
   if (!pair.lent) return;
   pair.back ? run_.place_waiting_backward(pair.stage) : run_.place_waiting_forward(pair.stage);
 }
@@ -240,7 +242,7 @@ void Witnesses::ask_another(const Purpose& purpose) {
 }
 
 Seconds Witnesses::late_at(const Pair& pair) const {
-  return std::max(pair.since, run_.last_done) + kLeastPatience + pair.takes * kWitnessPatience;
+  return late_after(std::max(pair.since, run_.last_done), pair.takes);
 }
 
 Seconds Witnesses::late_at() const {

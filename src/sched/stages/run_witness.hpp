@@ -34,7 +34,7 @@ class Witnesses {
   [[nodiscard]] bool has_pairs(std::int32_t s) const;
 
   /// Sets slots of a replica aside for visits recomputed: backward slots beyond the least number.
-  static void keep_slots(Host& host);
+  static void keep_slots(ActiveReplica& replica);
   /// Gives replicas such slots from memory that no role takes.
   void add_slots();
 
@@ -67,7 +67,7 @@ class Witnesses {
   void add_waiting(std::int32_t s, std::int64_t id);
   bool has_room(std::int32_t s);
   bool ask_one(std::int64_t id, Pair& pair);
-  Host* draw(std::int64_t id, const Pair& pair, const std::vector<Host*>& able);
+  ActiveReplica* draw(std::int64_t id, const Pair& pair, const std::vector<ActiveReplica*>& able);
   plan::PanelRun run_of(const Pair& pair);
   void send(std::int64_t id, Pair& pair, std::int32_t witness);
   void give_place_back(const Pair& pair);

@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::int64_t kMostRuns = 32;
 constexpr std::size_t kMostLookedAt = 1024;
-constexpr double kAlike = 0.1;         // relative difference of weights within a kind
-constexpr double kPrecision = 0.03;    // relative precision of the time that is searched
-constexpr double kForever = 1e9;       // seconds
-constexpr double kLeastOfSums = 0.03;  // share of the slices below which a device is not worth what it reads
-constexpr double kServersShare = 0.9;  // share of the time that the server may take where it is asked first
-constexpr double kMargin = 4e6;        // bytes by which a share, rounded to whole units, may exceed the share
+constexpr double kAlike = 0.1;             // relative difference of weights within a kind
+constexpr double kPrecision = 0.03;        // relative precision of the time that is searched
+constexpr double kForAllTime = 1e9;        // seconds
+constexpr double kLeastOfSums = 0.03;      // share of the slices below which a device is not worth what it reads
+constexpr double kServerTimeShare = 0.9;   // share of the time that the server may take where it is asked first
+constexpr double kBytesBeyondShare = 4e6;  // bytes by which a share, rounded to whole units, may exceed the share
 
 // Slices of a lost owner, cut into runs. Runs that follow each other and need about the same weights are of one kind,
 // which is judged by its largest run.
@@ -94,7 +94,7 @@ class Sharing {
   }
 
   SharedOut within(double enough, double limit) const {
-    const double latest = std::min(limit, kForever);
+    const double latest = std::min(limit, kForAllTime);
     const std::int64_t most = placed(at(latest));
     double low = 0, high = std::min(std::max(enough, 1.0), latest);
     std::vector<std::vector<OwnerPart>> best = at(high);
@@ -244,15 +244,16 @@ class Sharing {
       const double sending = sent / of.uplink;
       const double reading = sequences * unread(i, k) * in_bytes(all.operands) / of.downlink;
       const double computing = sequences * flops(i, k, all) / of.compute, loading = whole_weights / of.downlink;
-      const double share = std::min(
-          {1.0,
-           (room(i, k, all.at_work) - kMargin - whole_weights) / (held + its_weights + in_bytes(all.waiting(replica))),
-           (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
-           (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
-           (time - computes_until(of, taken) - computing - loading) / (sending + its_weights / of.downlink)});
+      const double share =
+          std::min({1.0,
+                    (room(i, k, all.at_work) - kBytesBeyondShare - whole_weights) /
+                        (held + its_weights + in_bytes(all.waiting(replica))),
+                    (time - sums_in(of)) / sending, (time - lost.ready.value()) / sending,
+                    (time - reads_from(i, of, loading) - reading) / (sending + its_weights / of.downlink),
+                    (time - computes_until(of, taken) - computing - loading) / (sending + its_weights / of.downlink)});
       if (share < kLeastOfSums) continue;
       // The server comes after devices that have the weights, unless it has time for all of it, and is to be first.
-      const bool takes_all = share >= 1 && computes_until(of, taken) + computing <= kServersShare * time;
+      const bool takes_all = share >= 1 && computes_until(of, taken) + computing <= kServerTimeShare * time;
       list.push_back({k, share,
                       of.asked_first && takes_all     ? Turn::first
                       : weights > 0 || of.is_server() ? Turn::loads

@@ -16,7 +16,7 @@ namespace cleave::sched::stages {
 
 namespace {
 
-constexpr std::int64_t kEventsBetweenQuestions = 1024;
+constexpr std::int64_t kStageEventsBetweenQuestions = 1024;
 // After twice the forecast of the step and this time without any event, devices that owe an answer count as silent.
 constexpr Seconds kSilence{60};
 constexpr Seconds kHeeds{1};       // time between questions of keep_going() while nothing happens
@@ -121,7 +121,7 @@ bool StageRun::can_pass() const {
   std::vector<Bytes> of_round(static_cast<std::size_t>(plan.rounds()));
   for (const plan::Stage& of_plan : plan.stages) {
     if (of_plan.tiles) continue;
-    const Bytes least = least_memory(plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk));
+    const Bytes least = plan::StageCost(work, of_plan.first, of_plan.end, plan.chunk).least_replica();
     of_round[static_cast<std::size_t>(of_plan.round)] += least;
     largest = std::max(largest, least);
   }
@@ -252,7 +252,8 @@ void StageRun::run(const KeepGoing& keep_going) {
   last_event = patient_until = fleet.now();
   for (std::int64_t events = 0; !complete(); ++events) {
     const bool asked = std::exchange(asks_to_go_on, false), stuck = is_stuck();
-    if (keep_going && (events % kEventsBetweenQuestions == 0 || asked || stuck) && !keep_going()) throw Interrupted{};
+    if (keep_going && (events % kStageEventsBetweenQuestions == 0 || asked || stuck) && !keep_going())
+      throw Interrupted{};
     if (asked) begin_updates();
     const Seconds silent = standstill(stuck), late = witnesses.late_at();
     // Devices that leave at one moment are replaced together.
@@ -393,8 +394,8 @@ void StageRun::not_answered(const Event& event) {
   if (!asked->is_witness()) {
     asks_to_go_on = wrong;
     if (wrong || event.lacks_memory) ++report.rejected;
-    auto then = event.lacks_memory ? Recovery::Then::waits : Recovery::Then::begins_again;
-    if (wrong) then = Recovery::Then::is_excluded;
+    auto then = event.lacks_memory ? StageRecovery::Then::waits : StageRecovery::Then::begins_again;
+    if (wrong) then = StageRecovery::Then::is_excluded;
     return recovery.give_up_on(static_cast<std::int32_t>(event.device.value), then);
   }
   const Purpose purpose = *asked;
@@ -404,7 +405,7 @@ void StageRun::not_answered(const Event& event) {
   asks_to_go_on = true;
   report.rejected += event.also.valid() ? 2 : 1;
   for (const DeviceId liar : {event.device, event.also}) {
-    if (liar.valid()) recovery.give_up_on(static_cast<std::int32_t>(liar.value), Recovery::Then::is_excluded);
+    if (liar.valid()) recovery.give_up_on(static_cast<std::int32_t>(liar.value), StageRecovery::Then::is_excluded);
   }
 }
 
@@ -445,7 +446,7 @@ void StageRun::carry_on(const Purpose& purpose) {
 void StageRun::explain_standstill() {
   if (const std::int32_t s = stage_without_replica(); s != kNobody)
     throw InputError(
-        fmt::format("no device that is left can hold stage {} ({} bytes)", s, least_memory(at(s).cost).value()),
+        fmt::format("no device that is left can hold stage {} ({} bytes)", s, at(s).cost.least_replica().value()),
         "more devices, or plan.layout: tiles");
   if (recovery.has_unassigned())
     throw InputError("no devices that are left can hold the sums of one that was lost",

@@ -98,6 +98,8 @@ struct StageRun {
   // ---- The books of a step: where every sequence is, what every device has in hand, what every owner has summed.
 
   std::vector<StageState> stage;
+  OwnerState& owner_at(std::int32_t index) { return owner[static_cast<std::size_t>(index)]; }
+  const OwnerState& owner_at(std::int32_t index) const { return owner[static_cast<std::size_t>(index)]; }
   std::vector<OwnerState> owner;
   std::vector<Visit> forward, backward;        // [stage * batch + sequence]
   std::vector<DeviceBook> device;              // by id
@@ -161,7 +163,7 @@ struct StageRun {
   Witnesses witnesses{*this};       // visits recomputed by second devices
   Watchers watchers{*this};         // sums recomputed by second devices
   Candidates candidates{*this};     // what every device could take over
-  Recovery recovery{*this};         // work of lost devices is given to others
+  StageRecovery recovery{*this};    // work of lost devices is given to others
   Relief relief{*this};             // owners that would be late give sequences to others
   LateDevices late_devices{*this};  // devices that turn out slow
 
@@ -179,14 +181,14 @@ struct StageRun {
   // ---- Weights, and memory for what passes (run_loads.cpp)
 
   // Memory of a replica beside its weights: a chunk at work, and its slots for sequences.
-  Bytes places(const plan::StageCost& cost, const Host& host) const;
-  void hold_places(const plan::StageCost& cost, Host& host, std::int32_t s);
-  void release_places(Host& host);
+  Bytes places(const plan::StageCost& cost, const ActiveReplica& replica) const;
+  void hold_places(const plan::StageCost& cost, ActiveReplica& replica, std::int32_t s);
+  void release_places(ActiveReplica& replica);
   // By how much places() grows if owners on the device hold `held` more of each open sequence.
-  Bytes places_beside(const plan::StageCost& cost, const Host& host, Bytes held) const;
+  Bytes places_beside(const plan::StageCost& cost, const ActiveReplica& replica, Bytes held) const;
   // Takes that memory, from now on.
-  void widen_places(std::int32_t s, Host& host, Bytes held);
-  void add_host(std::int32_t s, const plan::StageReplica& replica, bool helps);
+  void widen_places(std::int32_t s, ActiveReplica& replica, Bytes held);
+  void add_replica(std::int32_t s, const plan::StageReplica& replica, bool helps);
   std::int32_t add_owner(std::int32_t id, std::int32_t s, bool replica, bool partial,
                          std::vector<plan::PieceSlice> slices, std::vector<std::int64_t> sequences,
                          bool shares_room = false);
@@ -199,9 +201,9 @@ struct StageRun {
   // Frees the slots of replicas that no sequence will come to any more. They keep their weights until make_room().
   void retire_replicas();
   // Whether a replica is retired, and no owner on its device still sums with its weights.
-  bool may_go(const Host& host, std::int32_t s) const;
+  bool may_go(const ActiveReplica& replica, std::int32_t s) const;
   // Free slots of a replica beyond kLeastSlots: forward, backward.
-  static std::pair<std::int64_t, std::int64_t> lendable(const Host& host);
+  static std::pair<std::int64_t, std::int64_t> lendable(const ActiveReplica& replica);
   // Frees memory of a device until `need` is free, if it can: slots first, then weights of retired replicas, but not
   // those of stage `keeps`.
   void make_room(std::int32_t id, Bytes need, std::int32_t keeps);
@@ -210,7 +212,7 @@ struct StageRun {
 
   // ---- Sequences (run_sequences.cpp)
 
-  bool place_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots);
+  bool place_visit(Visit& of, std::int32_t s, std::int64_t ActiveReplica::*slots);
   // Whether some replica of the stage keeps values.
   bool keeps_values(std::int32_t s);
   // Sequences that wait for a slot at a stage get one, in order, as far as there are any.
@@ -304,7 +306,7 @@ struct StageRun {
   void bring_weights(std::int32_t s);
   // Releases what a tasklet holds on a device.
   void give_back(TaskletId held, std::int32_t id, Bytes memory);
-  void give_up_weights(const Host& host, std::int32_t s);
+  void give_up_weights(const ActiveReplica& replica, std::int32_t s);
   // The role of an owner has ended: another owner that shared its room takes that over.
   void pass_on_room(const OwnerState& of);
 
@@ -313,17 +315,17 @@ struct StageRun {
   std::int64_t turns = 0;  // the last Visit::turn that was given
 
   // The replica with a free slot that will be done with a sequence first; null where none has one.
-  Host* choose(std::int32_t s, std::int64_t Host::*slots);
+  ActiveReplica* choose(std::int32_t s, std::int64_t ActiveReplica::*slots);
   // The replica that keeps the values of a sequence's forward pass, or null.
-  Host* keeper(std::int64_t q, std::int32_t s);
+  ActiveReplica* keeper(std::int64_t q, std::int32_t s);
   // The visit goes to this replica.
-  void take_visit(Visit& of, std::int32_t s, std::int64_t Host::*slots, const Host& host);
+  void take_visit(Visit& of, std::int32_t s, std::int64_t ActiveReplica::*slots, const ActiveReplica& replica);
   // The slot of a visit is free.
-  void leave_visit(const Visit& of, std::int32_t s, std::int64_t Host::*slots);
+  void leave_visit(const Visit& of, std::int32_t s, std::int64_t ActiveReplica::*slots);
   // The same for a visit whose sums are made, and for the sequences that wait for the slot.
   void leave_summed(std::int64_t q, std::int32_t s);
   void place_waiting(std::set<std::int64_t>& waiting, std::vector<Visit>& visits, std::int32_t s,
-                     std::int64_t Host::*slots, void (StageRun::*begin_visit)(std::int64_t, std::int32_t));
+                     std::int64_t ActiveReplica::*slots, void (StageRun::*begin_visit)(std::int64_t, std::int32_t));
   void arrive_forward(std::int64_t q, std::int32_t s);
   void enter_forward(std::int64_t q, std::int32_t s);
   // Chooses the replica that takes a sequence backward, and sends it X, ahead of dY.

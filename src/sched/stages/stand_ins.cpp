@@ -19,10 +19,6 @@ double Candidate::memory_for(std::int32_t stage) const {
   return sum;
 }
 
-Bytes least_memory(const plan::StageCost& cost) {
-  return cost.weights() + cost.at_work() + cost.open_forward() * kLeastSlots + cost.open_backward() * kLeastSlots;
-}
-
 Bytes owner_memory(const plan::StageWork& work, const plan::OwnerCost& cost, bool replica) {
   return cost.at_work + cost.waiting(replica) +
          Bytes(static_cast<std::int64_t>(cost.elements) * plan::sum_bytes(work.wire)) +
@@ -31,7 +27,7 @@ Bytes owner_memory(const plan::StageWork& work, const plan::OwnerCost& cost, boo
 
 std::optional<Candidate> choose_helper(std::span<const Candidate> candidates, const plan::StageCost& cost,
                                        const Shortage& shortage) {
-  const double need = in_bytes(least_memory(cost)), weights = in_bytes(cost.weights());
+  const double need = in_bytes(cost.least_replica()), weights = in_bytes(cost.weights());
   std::optional<Candidate> best;
   double most = 0;
   for (const Candidate& candidate : candidates) {

@@ -45,9 +45,6 @@ struct Candidate {
   [[nodiscard]] double memory_for(std::int32_t stage) const;
 };
 
-/// Memory of a replica with the least number of open sequences.
-[[nodiscard]] Bytes least_memory(const plan::StageCost& cost);
-
 inline constexpr double kLent = 0.5;      ///< share of a helper's uplink that its new stage may count on
 inline constexpr double kDownOfUp = 1.5;  ///< bytes down for a byte up: X, X again and dY for Y and dX
 

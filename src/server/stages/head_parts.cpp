@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/cross_entropy.hpp"
@@ -14,16 +13,8 @@
 
 namespace cleave::server {
 
-namespace {
-
 using sched::Errand;
 using sched::Tasklet;
-
-bool all_finite(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
-}
-
-}  // namespace
 
 void StageNumbers::begin_head() {
   block_tops_.clear();
@@ -112,7 +103,9 @@ bool StageNumbers::place_part(const Tasklet& tasklet, std::span<const std::byte>
              logits = from.values<float>(static_cast<std::size_t>(of.rows));
   // A sum is of exp(logit - maximum of the block): every term is at most 1, and one is 1.
   const auto may_be_sum = [](float sum) { return sum > 0.5F && sum < 2.0F * static_cast<float>(kVocabularyBlock); };
-  if (!from.done() || !all_finite(tops) || !all_finite(logits) || !std::ranges::all_of(sums, may_be_sum)) return false;
+  if (!from.done() || !kernels::all_finite(tops) || !kernels::all_finite(logits) ||
+      !std::ranges::all_of(sums, may_be_sum))
+    return false;
   const model::HeadPart part = table_->piece(at(tasklet.stage).first).part;
   for (std::int64_t i = 0; i < of.rows; ++i) {
     const std::int64_t row = first + i, target = work_.inputs().targets[static_cast<std::size_t>(row)],

@@ -12,6 +12,7 @@
 #include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
+#include "cleave/plan/stage_cost.hpp"
 
 namespace cleave::server {
 
@@ -24,8 +25,12 @@ using pieces::UnitRange;
 using sched::Errand;
 using sched::Tasklet;
 
-constexpr std::int64_t kWord = 8, kFloat = 4, kOwnerNumber = 4;
-constexpr std::int64_t kRowBack = kWord + 2 * kFloat;  // at a part of the head: a sum, a maximum, a target
+constexpr std::int64_t kWord = 8, kFloat = 4;
+// What plans and simulations count with, as it is put into messages below.
+static_assert(plan::kHeadRowDown == sizeof(std::int32_t) && plan::kHeadRowUp == 2 * sizeof(double) + sizeof(float));
+static_assert(plan::kHeadRowBack == sizeof(double) + sizeof(float) + sizeof(std::int32_t));
+static_assert(plan::kPartRowOfBlock == 2 * sizeof(float) && plan::kPartRowUp == sizeof(float));
+static_assert(plan::kOwnerNumber == sizeof(std::int32_t) && plan::kSliceRecord == sizeof(UnitRange));
 constexpr double kLargestLoss = 3 * static_cast<double>(std::numeric_limits<float>::max());
 constexpr std::size_t kRowsOfLoss = 16;  // rows that kernels::cross_entropy() adds up first
 
@@ -52,10 +57,6 @@ kernels::TokenSumMatrix::Part part_of(const Region& region) {
 
 bool is_norm_backward(const model::Operation& op) {
   return op.kind == model::OpKind::layer_norm_backward || op.kind == model::OpKind::rms_norm_backward;
-}
-
-bool all_finite_values(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
 }
 
 }  // namespace
@@ -166,7 +167,7 @@ pieces::NeededParameters StageNumbers::needed(const Tasklet& load) {
 }
 
 std::int64_t StageNumbers::operands_of_sum(std::int32_t stage) const {
-  return has_logits(stage) ? seq_ * (kWord + row_bytes_ + 2 * kFloat) : 2 * seq_ * row_bytes_;
+  return has_logits(stage) ? seq_ * (row_bytes_ + plan::kHeadRowBack) : 2 * seq_ * row_bytes_;
 }
 
 std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
@@ -176,21 +177,23 @@ std::int64_t StageNumbers::operand_bytes(const Tasklet& tasklet) {
       const bool is_owner = item.owner >= 0;
       if (!item.weights && !item.slices) return 0;
       std::int64_t bytes = 3 * kWord;
-      if (is_owner) bytes += 3 * kWord * std::ssize(slices_.at(item.owner));
+      if (is_owner) bytes += plan::kSliceRecord * std::ssize(slices_.at(item.owner));
       if (!item.weights) return bytes;
       bytes += static_cast<std::int64_t>(sizeof(comm::OperandPlace)) * std::ssize(places_);
       return bytes + pieces::bytes_of(work_.graph(), sent_of(tasklet)) + exponent_bytes(tasklet);
     }
-    case StageErrand::forward: return item.rows * (row_bytes_ + (has_logits(tasklet.stage) ? kFloat : 0));
+    case StageErrand::forward: return item.rows * (row_bytes_ + (has_logits(tasklet.stage) ? plan::kHeadRowDown : 0));
     case StageErrand::recompute: return seq_ * row_bytes_;
-    case StageErrand::backward: return item.rows * (is_part(tasklet.stage) ? kRowBack : row_bytes_);
+    case StageErrand::backward: return item.rows * (is_part(tasklet.stage) ? plan::kHeadRowBack : row_bytes_);
     case StageErrand::sum:
-      if (item.others) return operands_of_sum(tasklet.stage) + kOwnerNumber * std::ssize(*item.others);
+      if (item.others) return operands_of_sum(tasklet.stage) + plan::kOwnerNumber * std::ssize(*item.others);
       return own_.contains({item.owner, item.sequence, tasklet.piece.device.value}) ? 0
                                                                                     : operands_of_sum(tasklet.stage);
-    case StageErrand::witness_forward: return seq_ * (row_bytes_ + (has_logits(tasklet.stage) ? kFloat : 0));
-    case StageErrand::witness_backward: return seq_ * (row_bytes_ + (is_part(tasklet.stage) ? kRowBack : row_bytes_));
-    case StageErrand::send_sums: return 2 * kWord + 3 * kWord * std::ssize(*item.slices);
+    case StageErrand::witness_forward:
+      return seq_ * (row_bytes_ + (has_logits(tasklet.stage) ? plan::kHeadRowDown : 0));
+    case StageErrand::witness_backward:
+      return seq_ * (row_bytes_ + (is_part(tasklet.stage) ? plan::kHeadRowBack : row_bytes_));
+    case StageErrand::send_sums: return 2 * kWord + plan::kSliceRecord * std::ssize(*item.slices);
     default: return 0;
   }
 }
@@ -202,8 +205,9 @@ std::int64_t StageNumbers::result_bytes(const Tasklet& tasklet) {
     case StageErrand::forward:
     case StageErrand::witness_forward:
       if (!item.returns_rows) return 0;
-      if (is_part(tasklet.stage)) return item.rows * (2 * blocks_of(tasklet.stage) + 1) * kFloat;
-      return is_head(tasklet.stage) ? item.rows * (2 * kWord + row_bytes_ + kFloat) + norms : item.rows * row_bytes_;
+      if (is_part(tasklet.stage))
+        return item.rows * (plan::kPartRowOfBlock * blocks_of(tasklet.stage) + plan::kPartRowUp);
+      return is_head(tasklet.stage) ? item.rows * (row_bytes_ + plan::kHeadRowUp) + norms : item.rows * row_bytes_;
     case StageErrand::backward:
     case StageErrand::witness_backward:
       if (is_part(tasklet.stage)) return item.returns_rows ? share_bytes(item.rows) : 0;
@@ -400,7 +404,7 @@ comm::Frame StageNumbers::begin_message(DeviceId device) const {
 comm::Frame StageNumbers::take_away(const Tasklet& sum) {
   comm::Header header = header_of(sum);
   header.stage_task.errand = StageErrand::take_away;
-  header.stage_task.operand_bytes = operands_of_sum(sum.stage) + kOwnerNumber * sum.item.row;
+  header.stage_task.operand_bytes = operands_of_sum(sum.stage) + plan::kOwnerNumber * sum.item.row;
   comm::TaskDraft draft = comm::begin_task(header);
   ByteWriter to(draft.operands[0]);
   put_operands(sum.stage, sum.item.sequence, to);
@@ -444,7 +448,7 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
     const auto vocabulary = static_cast<double>(table_->vocabulary());
     const auto may_be_sum = [&](double value) { return value > 0.5 && value < 2 * vocabulary; };
     const auto may_be_loss = [](double value) { return std::abs(value) < kLargestLoss; };
-    if (!from.ok() || !is_finite(dx) || !all_finite_values(top) || !std::ranges::all_of(sum, may_be_sum) ||
+    if (!from.ok() || !is_finite(dx) || !kernels::all_finite(top) || !std::ranges::all_of(sum, may_be_sum) ||
         !std::ranges::all_of(loss, may_be_loss))
       return false;
     std::ranges::copy(sum, sum_.begin() + first);
@@ -461,7 +465,7 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
     }
   }
   const auto norms = from.rest<float>();
-  if (!from.ok() || !all_finite_values(norms)) return false;
+  if (!from.ok() || !kernels::all_finite(norms)) return false;
   if (!norms.empty())
     at(tasklet.stage).norms_of[static_cast<std::size_t>(item.sequence)].assign(norms.begin(), norms.end());
   return true;

@@ -53,6 +53,19 @@ TEST_F(RunFolderTest, HostsMayBeCalledAnything) {
   EXPECT_EQ(hosts.at("plain"), 1.05);
 }
 
+// Its files would be taken for the run's own, in the report first of all.
+TEST_F(RunFolderTest, ASimulationIsMovedAside) {
+  fs::create_directories(top_ / "run");
+  std::ofstream(top_ / "run" / "simulate.json") << "[]";
+  std::ofstream(top_ / "run" / "layout.json") << "{}";
+  const RunFolder folder = RunFolder::create(top_ / "run");
+  EXPECT_EQ(folder.moved(), top_ / "run.1");
+  EXPECT_TRUE(fs::exists(top_ / "run.1" / "simulate.json"));
+  EXPECT_TRUE(fs::exists(top_ / "run.1" / "layout.json"));
+  EXPECT_FALSE(fs::exists(top_ / "run" / "simulate.json"));
+  EXPECT_FALSE(fs::exists(top_ / "run" / "layout.json"));
+}
+
 // As after `kill -9`: whoever starts the run anew may be quicker than the end of the killed one.
 TEST_F(RunFolderTest, WaitsForAnEarlierRunThatIsAboutToEnd) {
   fs::create_directories(top_);

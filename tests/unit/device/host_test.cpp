@@ -232,20 +232,20 @@ TEST(DeviceHost, KeepsColumnsUntilTheyAreReleased) {
   }
   EXPECT_EQ(rows, expected);
   use_rows(9, 0);
-  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::absent);
   use_rows(9, 2);  // passed over
 
   server.send(small_task(0, 5));
   EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::memory);
   use(6, 9, n);
-  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::absent);
   use(7, 2, n - 1);
-  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::absent);
   use(7, 2, n, DType::bf16);
-  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::absent);
   server.send(comm::encode_release(TaskletId(2), DeviceId(0)));
   use(8, 2, n);
-  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::columns);
+  EXPECT_EQ(comm::decode(server.expect(Kind::refused))->reason, Reason::absent);
   server.send(small_task(0, 9));
   server.expect(Kind::result);
   server.stop();

@@ -227,10 +227,10 @@ TEST_F(StageDeviceTest, GivesUpAStageWithTheSequencesThere) {
   hold_stage(device);
   ASSERT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::recompute, 1)));
   device.drop_stage(kStage);
-  EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::backward, 1)), Reason::columns);
-  EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::forward, 1)), Reason::columns);
+  EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::backward, 1)), Reason::absent);
+  EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::forward, 1)), Reason::absent);
   hold_stage(device);
-  EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::backward, 1)), Reason::columns) << "it was not begun again";
+  EXPECT_EQ(std::get<Reason>(visit(device, StageErrand::backward, 1)), Reason::absent) << "it was not begun again";
   EXPECT_TRUE(std::holds_alternative<std::vector<std::byte>>(visit(device, StageErrand::forward, 1)));
 }
 

@@ -137,19 +137,19 @@ TEST_F(StagesHost, KeptColumnsTakeMemoryThatNothingCanBeHeldIn) {
   EXPECT_EQ(answer(), Reason::memory);
   begin();
   hold(100);
-  EXPECT_EQ(forward(), Reason::columns);  // nothing lacks but the stage
+  EXPECT_EQ(forward(), Reason::absent);  // nothing lacks but the stage
 }
 
 // Whoever could not hold something says so of all that comes, until the next step.
 TEST_F(StagesHost, WhatCouldNotBeHeldIsMissedUntilTheNextStep) {
   start(1000);
   begin();
-  EXPECT_EQ(forward(), Reason::columns);
+  EXPECT_EQ(forward(), Reason::absent);
   hold(1001);
   EXPECT_EQ(answer(), Reason::memory);
   EXPECT_EQ(forward(), Reason::memory);
   begin();
-  EXPECT_EQ(forward(), Reason::columns);
+  EXPECT_EQ(forward(), Reason::absent);
 }
 
 TEST_F(StagesHost, AStageWhoseMemoryIsReleasedIsGivenUp) {
@@ -158,7 +158,7 @@ TEST_F(StagesHost, AStageWhoseMemoryIsReleasedIsGivenUp) {
   const std::int64_t stage = hold_stage(1000);
   EXPECT_EQ(forward(), Reason::none);
   release(stage);
-  EXPECT_EQ(forward(), Reason::columns);
+  EXPECT_EQ(forward(), Reason::absent);
 }
 
 }  // namespace

@@ -22,6 +22,23 @@ TEST(RequireWhole, FindsGapsAndWhatIsThereTwice) {
   EXPECT_THROW(require_whole(work, std::vector{left, right}, Partition::grid), Bug);
 }
 
+TEST(RequireWhole, FindsAGapBesideAnOverlapOfTheSameSize) {
+  Work work;
+  work.gemm = {.m = 6, .n = 4, .k = 3};
+  TaskletPlan first = whole_of(work), second = first, third = first;
+  first.box.n1 = 2;
+  second.box.n0 = 2;
+  second.box.m1 = 3;
+  third.box.n0 = 2;
+  third.box.m0 = 3;
+  EXPECT_NO_THROW(require_whole(work, std::vector{third, first, second}, Partition::grid));
+  EXPECT_THROW(require_whole(work, std::vector{first, second, second}, Partition::grid), Bug);
+  third.box.m0 = 2;  // one row twice, and none missing
+  second.box.m1 = 2;
+  third.box.m1 = 5;  // the last row is missing
+  EXPECT_THROW(require_whole(work, std::vector{first, second, third}, Partition::grid), Bug);
+}
+
 TEST(RequireWhole, CountsThePairsOfAttention) {
   Work work;
   work.kind = WorkKind::attention_forward;

@@ -173,7 +173,7 @@ class WatchedFleet final : public ForwardingFleet<> {
   WatchedFleet(Fleet& fleet, Book& book) : ForwardingFleet(fleet), book_(book) {}
 
   void submit(const Tasklet& tasklet) override {
-    if (!tasklet.brings_columns()) {
+    if (!tasklet.stays_on_device()) {
       book_.submitted(tasklet);
       tasklets_.emplace(tasklet.id, tasklet);
     }

@@ -38,7 +38,7 @@ fleet::ChurnTrace lost_at(Seconds at, std::int64_t count) {
   return trace;
 }
 
-TEST(Recovery, BlocksThatAreComputedAgainDoNotQueueBehindLaterOperations) {
+TEST(StageRecovery, BlocksThatAreComputedAgainDoNotQueueBehindLaterOperations) {
   const Ends calm = run({});
   for (const double moment : {0.3, 0.5, 0.7, 0.8}) {
     for (const std::int64_t count : {1, 3, 5}) {
@@ -53,7 +53,7 @@ TEST(Recovery, BlocksThatAreComputedAgainDoNotQueueBehindLaterOperations) {
   }
 }
 
-TEST(Recovery, LoadsCountWhatIsAheadAndWhatIsUnderWay) {
+TEST(StageRecovery, LoadsCountWhatIsAheadAndWhatIsUnderWay) {
   const model::StepGraph graph = two_products();
   SimulatedFleet fleet({device(0, 1e12, 1e6, 1e6)}, wide_server(), DType::f32);
   fleet.begin_step(graph);
@@ -93,7 +93,7 @@ TEST(Losses, ResendingIsAPartOfTheTimeSinceTheLoss) {
 }
 
 // Of devices that are missed at one moment the one that was silent for longest counts, whichever is told of last.
-TEST(Recovery, DetectionIsTheLongestSilence) {
+TEST(StageRecovery, DetectionIsTheLongestSilence) {
   for (const std::int64_t first : {0, 1}) {
     const Seconds at(2.0);
     SimulatedFleet fleet({device(0, 1e9, 1e6, 1e6), device(1, 1e9, 1e6, 1e6), device(2, 1e9, 1e6, 1e6)}, wide_server(),
@@ -110,7 +110,7 @@ TEST(Recovery, DetectionIsTheLongestSilence) {
 
 // A slow device is lost, and a quick one has made its block again long before the slow one would have answered: nothing
 // was added to the operation.
-TEST(Recovery, WhatWouldHaveTakenLongerAddsNothing) {
+TEST(StageRecovery, WhatWouldHaveTakenLongerAddsNothing) {
   SimulatedFleet fleet({device(0, 1e12, 1e5, 1e6), device(1, 1e12, 1e8, 1e8)}, wide_server(), DType::f32,
                        {{Seconds(1), DeviceId(0), fleet::ChurnKind::leave, 1}});
   const StepReport report =
@@ -144,7 +144,7 @@ std::vector<fleet::DeviceProfile> alike(std::int64_t count) {
 }
 
 // One block whose answer never comes: the server makes it after eight losses, however many devices could be asked.
-TEST(Recovery, TheServerMakesWhatIsLostOverAndOver) {
+TEST(StageRecovery, TheServerMakesWhatIsLostOverAndOver) {
   const model::StepGraph graph = graph_of({attention(0, {1, 32, 1, 1, 8})});
   SimulatedFleet behind(alike(40), wide_server(), DType::f32);
   LosesAnswers fleet(behind, OpId(0), 1'000'000);
@@ -155,7 +155,7 @@ TEST(Recovery, TheServerMakesWhatIsLostOverAndOver) {
 
 // The only device fails three times in a row and would be left out for a minute: there is nobody else, so it is asked
 // all the same.
-TEST(Recovery, WhereAllFailNobodyIsLeftOut) {
+TEST(StageRecovery, WhereAllFailNobodyIsLeftOut) {
   const model::StepGraph graph = graph_of({attention(0, {1, 32, 1, 1, 8}), attention(1, {1, 32, 1, 1, 8}, {0})});
   SimulatedFleet behind(alike(1), wide_server(), DType::f32);
   LosesAnswers fleet(behind, OpId(0), 3);

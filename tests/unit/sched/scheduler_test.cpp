@@ -46,7 +46,7 @@ class WildFleet final : public Fleet {
     const DeviceId device = tasklet.piece.device;
     EXPECT_TRUE(device == kServerDevice || present_.contains(device)) << "device " << device.value << " is gone";
     EXPECT_FALSE(liars_.contains(device)) << "device " << device.value << " lied before";
-    if (tasklet.brings_columns()) {
+    if (tasklet.stays_on_device()) {
       EXPECT_TRUE(brought_.insert({tasklet.id, device}).second);
       return;
     }

@@ -36,7 +36,7 @@ class Looked final : public ForwardingFleet<> {
   std::int64_t looks = 0;
 
   void submit(const Tasklet& tasklet) override {
-    if (tasklet.brings_columns())
+    if (tasklet.stays_on_device())
       held[tasklet.id] = {static_cast<std::int32_t>(tasklet.piece.device.value), tasklet.piece.resident};
     ForwardingFleet::submit(tasklet);
   }
@@ -82,7 +82,7 @@ class Audit {
   void memory() {
     std::map<std::int32_t, Bytes> roles, held;
     for (std::int32_t s = 0; s <= run_.top(); ++s) {
-      for (const Host& host : run_.at(s).hosts) {
+      for (const ActiveReplica& host : run_.at(s).replicas) {
         EXPECT_TRUE(is_there(host.device)) << "a replica of stage " << s << " on a device that has left";
         roles[host.device] += run_.at(s).cost.weights();
         if (!host.retired) roles[host.device] += run_.places(run_.at(s).cost, host);
@@ -91,8 +91,8 @@ class Audit {
     for (const OwnerState& of : run_.owner) {
       if (!of.active() || of.device == kServer) continue;
       EXPECT_TRUE(is_there(of.device)) << "an owner on a device that has left";
-      const bool has_weights =
-          std::ranges::any_of(run_.at(of.stage).hosts, [&](const Host& host) { return host.device == of.device; });
+      const bool has_weights = std::ranges::any_of(run_.at(of.stage).replicas,
+                                                   [&](const ActiveReplica& host) { return host.device == of.device; });
       EXPECT_TRUE(has_weights || !of.replica || of.left == 0)
           << "an owner of stage " << of.stage << " sums with weights that were given up";
       roles[of.device] += run_.memory_of(of);
@@ -115,7 +115,7 @@ class Audit {
 
   void slots() {
     for (std::int32_t s = 0; s <= run_.top(); ++s) {
-      for (const Host& host : run_.at(s).hosts) {
+      for (const ActiveReplica& host : run_.at(s).replicas) {
         if (host.retired) continue;
         std::int64_t forward = 0, backward = 0, kept = 0;
         for (std::int64_t q = 0; q < run_.batch; ++q) {

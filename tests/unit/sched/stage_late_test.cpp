@@ -90,7 +90,7 @@ class Keeps final : public ForwardingFleet<> {
  public:
   using ForwardingFleet::ForwardingFleet;
   void submit(const Tasklet& tasklet) override {
-    if (tasklet.brings_columns()) kept[tasklet.id] = tasklet.piece.device;
+    if (tasklet.stays_on_device()) kept[tasklet.id] = tasklet.piece.device;
     ForwardingFleet::submit(tasklet);
   }
   void release(TaskletId columns, DeviceId device) override {
@@ -215,8 +215,8 @@ TEST(StageLate, WhoOnlyTookInWeightsIsBelievedToBeSlow) {
     if (!run.late_devices.slowed().contains(d) || run.book(d).contributed) continue;
     ++kept;
     for (const stages::StageState& stage : run.stage) {
-      const auto host = std::ranges::find(stage.hosts, d, &stages::Host::device);
-      if (host == stage.hosts.end()) continue;
+      const auto host = std::ranges::find(stage.replicas, d, &stages::ActiveReplica::device);
+      if (host == stage.replicas.end()) continue;
       EXPECT_GT(host->ready.value(),
                 3 * (stage.cost.weights() / of.devices[static_cast<std::size_t>(d)].downlink).value())
           << d;

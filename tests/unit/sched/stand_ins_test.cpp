@@ -311,7 +311,7 @@ TEST_F(StandIns, TakeTheMemoryThatWasPlanned) {
 
 TEST_F(StandIns, AHelperHasRoomAndIsThereInTime) {
   std::vector<stages::Candidate> some{candidate(0, 1e6, 1e6), candidate(1, 1e5, 1e9), candidate(2, 1e6, 9e5)};
-  some[0].memory = static_cast<double>(stages::least_memory(cost).value()) - 1;
+  some[0].memory = static_cast<double>(cost.least_replica().value()) - 1;
   const Seconds patience(2 * static_cast<double>(cost.weights().value()) / 1e6);
   const stages::Shortage shortage{.stage = 1, .patience = patience};
   const auto helper = stages::choose_helper(some, cost, shortage);

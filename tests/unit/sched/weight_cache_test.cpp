@@ -18,8 +18,8 @@ class WeightCacheTest : public ::testing::Test {
  protected:
   WeightCacheTest()
       : cache_(
-            [this](OpId family, const plan::TaskletPlan& /*columns*/) {
-              sent_.push_back(family);
+            [this](OpId head, const plan::TaskletPlan& /*columns*/) {
+              sent_.push_back(head);
               return TaskletId(std::ssize(sent_));
             },
             [this](TaskletId id, DeviceId device) {
@@ -29,12 +29,12 @@ class WeightCacheTest : public ::testing::Test {
     cache_.set_room(kDevice, Bytes(100));
   }
   // An operation of one group wants 60 of the device's 100 bytes.
-  void want(OpId family) {
+  void want(OpId head) {
     plan::TaskletPlan columns;
     columns.device = kDevice;
     columns.box = {0, 0, 0, 8, 0, 4};
     columns.resident = Bytes(60);
-    cache_.want(family, 1, std::vector{columns}, kVersion);
+    cache_.want(head, 1, std::vector{columns}, kVersion);
   }
   static plan::TaskletPlan piece() {
     plan::TaskletPlan tasklet;
@@ -53,8 +53,8 @@ TEST_F(WeightCacheTest, WhatIsDoneMakesRoom) {
   want(kFirst);
   want(kSecond);
   EXPECT_EQ(sent_, std::vector{kFirst});
-  EXPECT_FALSE(cache_.find_no_room(kFirst));
-  EXPECT_TRUE(cache_.find_no_room(kSecond));
+  EXPECT_FALSE(cache_.must_wait(kFirst));
+  EXPECT_TRUE(cache_.must_wait(kSecond));
   const std::optional<TaskletId> columns = cache_.use(kFirst, piece());
   ASSERT_TRUE(columns);
   cache_.sent_group({.first = kFirst, .index = 0, .count = 1});
@@ -62,7 +62,7 @@ TEST_F(WeightCacheTest, WhatIsDoneMakesRoom) {
   cache_.done(*columns);
   EXPECT_EQ(released_, std::vector{*columns});
   EXPECT_EQ(sent_, (std::vector{kFirst, kSecond}));
-  EXPECT_FALSE(cache_.find_no_room(kSecond));
+  EXPECT_FALSE(cache_.must_wait(kSecond));
 }
 
 // A device that is gone has nothing on it: when it is back, all of its room is free, and nobody waits for it.
@@ -71,7 +71,7 @@ TEST_F(WeightCacheTest, WhoIsForgottenKeepsNothing) {
   want(kSecond);
   cache_.forget(kDevice);
   EXPECT_EQ(released_.size(), 1U);
-  EXPECT_FALSE(cache_.find_no_room(kSecond));
+  EXPECT_FALSE(cache_.must_wait(kSecond));
   EXPECT_FALSE(cache_.use(kFirst, piece()));
   want(kSecond);
   EXPECT_EQ(sent_, (std::vector{kFirst, kSecond}));

@@ -226,7 +226,7 @@ TEST_F(AskedExchangeTest, WhatWasLostOnTheWayIsNoRefusal) {
   };
   EXPECT_EQ(refused(1, comm::Reason::memory), Answer::Kind::refused);
   EXPECT_EQ(refused(2, comm::Reason::non_finite), Answer::Kind::refused);
-  EXPECT_EQ(refused(3, comm::Reason::columns), Answer::Kind::lost);
+  EXPECT_EQ(refused(3, comm::Reason::absent), Answer::Kind::lost);
   EXPECT_EQ(refused(4, comm::Reason::malformed), Answer::Kind::lost);
   const auto damaged = [](const sched::Tasklet& tasklet) {
     comm::Frame frame = result_of(tasklet);
