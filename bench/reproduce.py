@@ -37,7 +37,8 @@ def main():
     for study in studies:
         study.write(arguments.brief)
     pages.write_all()
-    print(f"written: docs/reproduction.md and docs/measurements/results{f'; {left} points left, the same command goes on' if left else ''}")
+    to = pages.study.RESULTS if arguments.brief else "docs/reproduction.md and docs/measurements/results"
+    print(f"written: {to}{f'; {left} points left, the same command goes on' if left else ''}")
     return 1 if left else 0
 
 

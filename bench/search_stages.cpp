@@ -81,7 +81,7 @@ Seconds step_time(const std::string& name, plan::SearchStageSet stages) {
   sched::SimulatedFleet fleet(fleet::draw_devices({devices}, 42), server, DType::f16, {}, 42);
   sched::SchedulerOptions options;
   options.plan.server = server;
-  options.plan.stages = stages;
+  options.plan.search_stages = stages;
   options.wire = DType::f16;
   return sched::Scheduler(fleet, options).run(graph_of("opt-13b", small ? 2 : 8)).time;
 }

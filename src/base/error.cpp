@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 namespace cleave {
 
 namespace {
@@ -31,6 +33,18 @@ std::string to_string(const Issue& issue) {
   return text;
 }
 
+namespace {
+
+// Within the source tree, wherever that was on the machine that built the program.
+std::string_view within_sources(std::string_view file) {
+  for (const std::string_view top : {"/src/", "/include/"}) {
+    if (const std::size_t at = file.rfind(top); at != std::string_view::npos) return file.substr(at + 1);
+  }
+  return file;
+}
+
+}  // namespace
+
 InputError::InputError(std::vector<Issue> issues) : std::runtime_error(join(issues)), issues_(std::move(issues)) {}
 
 InputError::InputError(std::string message, std::string hint)
@@ -39,11 +53,11 @@ InputError::InputError(std::string message, std::string hint)
 
 EnvironmentError::EnvironmentError(std::string operation, std::string object, std::string detail,
                                    std::source_location where)
-    : std::runtime_error(fmt::format("{} {}: {} [{}:{}]", operation, object, detail, where.file_name(), where.line())) {
-}
+    : std::runtime_error(fmt::format("{} {}: {} [{}:{}]", operation, object, detail, within_sources(where.file_name()),
+                                     where.line())) {}
 
 Bug::Bug(const char* expression, std::string detail, std::source_location where)
-    : std::logic_error(
-          fmt::format("assertion failed: {} [{}:{}]: {}", expression, where.file_name(), where.line(), detail)) {}
+    : std::logic_error(fmt::format("assertion failed: {} [{}:{}]: {}", expression, within_sources(where.file_name()),
+                                   where.line(), detail)) {}
 
 }  // namespace cleave

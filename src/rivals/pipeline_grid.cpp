@@ -150,17 +150,13 @@ std::vector<double> PipelineGrid::run_pipelines(const Grid& grid, const std::vec
   return quiet_s;
 }
 
-// Exchange of gradients within stages, of a tied embedding between the first and the last stage, and the update.
+// Exchange of gradients within stages, of a tied embedding between the ends of each pipeline, and the update.
 void PipelineGrid::finish_stages(const Grid& grid, const std::vector<double>& quiet_s, StepCost& cost) const {
   const std::size_t stages = memory_.size();
   std::vector<double> end_s(stages);
-  const auto members_of = [&](std::size_t s) {
+  for (std::size_t s = 0; s < stages; ++s) {
     std::vector<std::size_t> members;
     for (const std::vector<std::size_t>& pipeline : grid) members.push_back(pipeline[s]);
-    return members;
-  };
-  for (std::size_t s = 0; s < stages; ++s) {
-    const std::vector<std::size_t> members = members_of(s);
     const std::int64_t parameters = workload().parameters(schedule_.cuts[s], schedule_.cuts[s + 1]);
     const CollectiveCost exchange =
         sharded_exchange(network(), members, static_cast<double>(parameters * workload().element));
@@ -176,9 +172,11 @@ void PipelineGrid::finish_stages(const Grid& grid, const std::vector<double>& qu
     cost.time_s = std::max(cost.time_s, end_s[s] + update_s);
     if (s + 1 < stages || s == 0 || workload().tied_parameters == 0) continue;
     const auto tied = static_cast<double>(workload().tied_parameters * workload().element);
-    const double begin_s = std::max(end_s[0], end_s[s]);
-    const double exchange_s = charge_exchange_between(network(), members_of(0), members, tied, cost.usage);
-    cost.time_s = std::max(cost.time_s, begin_s + exchange_s + update_s);
+    for (const std::vector<std::size_t>& pipeline : grid) {
+      const double exchange_s =
+          charge_exchange_between(network(), std::span(&pipeline[0], 1), std::span(&pipeline[s], 1), tied, cost.usage);
+      cost.time_s = std::max(cost.time_s, std::max(end_s[0], end_s[s]) + exchange_s + update_s);
+    }
   }
 }
 

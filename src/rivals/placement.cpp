@@ -244,8 +244,9 @@ void PlacedSystem::carry_out(const StudyInput& study, const std::function<Second
   };
   const auto better = [&](const SystemReport& a, const SystemReport& b) {
     if (a.feasible != b.feasible) return a.feasible;
-    if (!study.churn.empty()) return a.feasible && a.step < b.step;
-    return std::isfinite(a.recovery.value()) && !std::isfinite(b.recovery.value());
+    const bool survives = std::isfinite(a.recovery.value());
+    if (study.churn.empty() && survives != std::isfinite(b.recovery.value())) return survives;
+    return a.feasible && a.step < b.step;
   };
   std::optional<SystemReport> best;
   for (const PlacedLayout& candidate : candidates) {

@@ -1,14 +1,10 @@
 // What a device's processor, radio and idling take.
-#include <algorithm>
-
 #include "cleave/sched/scheduler.hpp"
 
 namespace cleave::sched {
 
 Joules energy_of(const fleet::DeviceProfile& device, const Usage& usage, Seconds elapsed) {
-  // What is under way when the time is up counts whole in `usage`: on a device that has become slow, for days.
-  const auto within = [&](Seconds used) { return std::min(used, elapsed); };
-  return device.power_compute * within(usage.compute) + device.power_radio * (within(usage.down) + within(usage.up)) +
+  return device.power_compute * usage.compute + device.power_radio * (usage.down + usage.up) +
          device.power_idle * elapsed;
 }
 

@@ -84,7 +84,13 @@ std::string name_of_visit(const sched::Tasklet& tasklet) {
 Verdict Executor::place_in_stages(const sched::Tasklet& tasklet, const comm::ResultView& result) {
   verifier_.count(result.header.compute);
   const DeviceId device = tasklet.piece.device;
-  if (!stages_.place(tasklet, result)) return verifier_.accuse_in_stages(device, tasklet.id, name_of_visit(tasklet));
+  bool placed = stages_.place(tasklet, result);
+  if (!placed && tasklet.errand == sched::Errand::send_sums && tasklet.item.partial) {
+    const Verifier::Charge charge(verifier_);
+    placed =
+        stage_check_.has_sums(tasklet, result.outputs[0]) && stages_.place(tasklet, result, StageNumbers::Sums64::any);
+  }
+  if (!placed) return verifier_.accuse_in_stages(device, tasklet.id, name_of_visit(tasklet));
   stage_check_.placed(tasklet);
   verifier_.placed_unseen(device);
   if (!verifier_.audits() || !stage_check_.completes(tasklet) || !verifier_.is_drawn(tasklet)) return Verdict::good;

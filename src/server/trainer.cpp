@@ -133,7 +133,7 @@ struct Trainer::Impl {
     sched::StageSchedulerOptions how = sched::stage_scheduler_options(options);
     if (how.quorum) how.quorum = pair_terms();
     const bool emulated = options.fleet.clock != ClockMode::off;
-    how.learn = how.watch = how.rehearse = how.stages.leave_out = emulated;
+    how.learn = how.watch = how.rehearse = how.stages.leave_out = how.forecasts_hold = emulated;
     if (!emulated && how.server_sums == sched::ServerSums::if_sooner)
       how.server_sums = sched::ServerSums::if_nobody_else;
     how.tiles = scheduling(options);

@@ -446,7 +446,19 @@ void SimulatedDevice::hang(Seconds now) {
   forget_all();
 }
 
-std::vector<Stream*> SimulatedDevice::leave() {
+Usage SimulatedDevice::usage_by(Seconds now) const {
+  const auto until_now = [&](Seconds used, Seconds free_at) {
+    return free_at > now && free_at != kNotTaken ? std::max(used - (free_at - now), Seconds(0)) : used;
+  };
+  Usage by = usage;
+  by.compute = until_now(usage.compute, processor_.free_at());
+  if (!down_.waiting) by.down = until_now(usage.down, down_.free_at);
+  if (!up_.waiting) by.up = until_now(usage.up, up_.free_at);
+  return by;
+}
+
+std::vector<Stream*> SimulatedDevice::leave(Seconds now) {
+  usage = usage_by(now);
   present = hung_ = false;
   forget_all();
   up_queue_.clear();

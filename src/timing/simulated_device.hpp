@@ -100,7 +100,7 @@ class SimulatedDevice {
   explicit SimulatedDevice(fleet::DeviceProfile profile);
 
   fleet::DeviceProfile declared;
-  Usage usage;
+  Usage usage;  // what is under way counts whole: usage_by()
   bool present = true;
   std::uint32_t epoch = 0;  // changes whenever it leaves or hangs
   Seconds hung_at;
@@ -145,12 +145,14 @@ class SimulatedDevice {
   void slow(double factor);
   void hang(Seconds now);
   /// Gone, with everything that it held: returns that.
-  std::vector<Stream*> leave();
+  std::vector<Stream*> leave(Seconds now);
   void join();
 
   /// For how long its resources are still taken at declared rates, not counting what is under way; and the same as a
   /// stream at `priority` meets it, counting what is under way.
   [[nodiscard]] DeviceState state() const;
+  /// `usage` without what lies after `now`: on a device that has become slow that may be days.
+  [[nodiscard]] Usage usage_by(Seconds now) const;
   [[nodiscard]] DeviceState state_ahead_of(const Priority& priority, Seconds now) const;
 
  private:

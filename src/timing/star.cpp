@@ -191,7 +191,7 @@ void Star::hang(std::size_t device) {
 }
 
 std::vector<Stream*> Star::leave(std::size_t device) {
-  std::vector<Stream*> lost = impl_->device_now(device).leave();
+  std::vector<Stream*> lost = impl_->device_now(device).leave(impl_->now);
   impl_->look_again(device);
   return lost;
 }
@@ -207,7 +207,7 @@ DeviceState Star::state_ahead_of(std::size_t device, const Priority& priority) {
   return impl_->device_now(device).state_ahead_of(priority, impl_->now);
 }
 
-const Usage& Star::usage(std::size_t device) { return impl_->device_now(device).usage; }
+Usage Star::usage(std::size_t device) { return impl_->device_now(device).usage_by(impl_->now); }
 void Star::watch(ResourceObserver* observer) { impl_->watch(observer); }
 void Star::prefetch(std::size_t device) const { impl_->devices[device].prefetch(); }
 

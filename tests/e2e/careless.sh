@@ -56,6 +56,16 @@ rm -r same/simulate.json && mkdir same/simulate.json
 expect_code 1 "a folder in the place of a file" "$CLEAVE" report same
 expect_text "a folder in the place of a file" 'it is a folder'
 
+# A training does not begin among the files of a simulation, whose results its report would show.
+expect_code 0 "a simulation" "$CLEAVE" simulate input.yaml --quiet --output simulated
+expect_code 0 "training where a simulation was" "$CLEAVE" train input.yaml --quiet output.dir=simulated train.steps=2
+[ -e simulated.1/simulate.json ] && [ ! -e simulated/simulate.json ] || fail "training where a simulation was: its files stayed"
+
+# A command of one process does its work once, however many are started.
+expect_code 0 "export under mpirun" cleave_on 3 export lr=1/checkpoint-4.h5 once.safetensors
+expect_text "export under mpirun" 'export is done by one process'
+cmp -s once.safetensors lr=1/model.safetensors || fail "export under mpirun: not what it writes alone"
+
 # Variables that are not set: a run that was to go on is not begun anew.
 expect_code 0 "a run to go on from" "$CLEAVE" train input.yaml --quiet
 for arguments in 'train input.yaml --resume' 'report run -o' 'plan input.yaml --json' train report info; do
@@ -254,7 +264,7 @@ for command in "check shut/checkpoint-2.h5" "info shut/checkpoint-2.h5" "generat
   expect_text "$command, without permission" '^shut.*: cannot be read: Permission denied'
 done
 expect_code 1 "plan into a folder without permission" "${unprivileged[@]}" "$CLEAVE" plan input.yaml --json shut/plan.json
-expect_text "plan into a folder without permission" 'write shut/plan\.json: Permission denied'
+expect_text "plan into a folder without permission" 'write shut/plan\.json: files cannot be made in its folder'
 for command in simulate train; do
   expect_code 1 "$command in a folder without permission" "${unprivileged[@]}" "$CLEAVE" $command input.yaml --quiet output.dir=shut/new
   expect_text "$command in a folder without permission" 'shut/new: Permission denied'

@@ -72,6 +72,7 @@ struct Setting {
   plan::KeepColumns keep_columns = plan::KeepColumns::where_quicker;
   FlopsPerSecond server_compute = fleet::ServerProfile{}.compute;
   double grad_clip = 1.0;
+  float initial_scale = 1;         // of all parameters as the run begins
   int evaluations = 0;             // batches after each step
   std::vector<std::string> hosts;  // that device ranks say they are on; empty: the truth
 };
@@ -235,9 +236,14 @@ inline server::TrainerOptions options_of(const Setting& s) {
 }
 
 inline server::ParameterStore initial_parameters(const Setting& s) {
-  return {model::build_step(
-              s.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0}),
-          11};
+  const model::StepGraph graph = model::build_step(
+      s.model, {.kind = model::StepKind::evaluate, .batch = 1, .clip = false, .freeze = {}, .loss_rows = 0});
+  server::ParameterStore parameters(graph, 11);
+  for (const model::TensorSpec& tensor : graph.tensors) {
+    if (tensor.role != model::TensorRole::parameter || s.initial_scale == 1) continue;
+    for (float& value : parameters.at(tensor.name).value) value *= s.initial_scale;
+  }
+  return parameters;
 }
 
 /// What one process leaves to the next, where a run is more than one.

@@ -57,6 +57,29 @@ TEST(Stages, AllFamiliesAndOddShapes) {
   }
 }
 
+// As where training recovers from a gradient of some hundreds. Norms of operands say then that gradients could be
+// larger than they are.
+TEST(Stages, TheSameBitsWithLargeGradients) {
+  Setting plain = small_setting();
+  plain.model.family = "llama";
+  plain.model.d_model = 32;
+  plain.model.n_layer = 2;
+  plain.grad_clip = 0;
+  for (const float scale : {10.0F, 20.0F, 30.0F}) {
+    plain.initial_scale = scale;
+    const Outcome wanted = train(plain);
+    for (const std::int64_t count : {1, 2, 5}) {
+      Setting s = in_stages(plain, alike_devices(count), 1);
+      for (const server::VerifyMode mode : {server::VerifyMode::off, server::VerifyMode::audit}) {
+        s.verification = {.mode = mode, .fraction = 1};
+        const Outcome got = train(s);
+        EXPECT_EQ(got.hash, wanted.hash) << scale << ", " << count << " devices";
+        EXPECT_TRUE(got.distrusted.empty()) << scale << ", " << count << " devices";
+      }
+    }
+  }
+}
+
 // Whatever latencies are drawn: a device's answers come in the order in which it sent them, and nobody honest is
 // accused.
 TEST(Stages, JitterLeavesNoTrace) {
@@ -127,7 +150,7 @@ TEST(Stages, ForcedCuts) {
     const std::uint64_t wanted = train(s).hash;
     const plan::StageWork work =
         plan::stage_work_of(model::graph_of_stages({s.model, s.batch, {}, wire, wire.boundary}), wire);
-    std::set<std::size_t> stages;
+    std::set<std::pair<std::size_t, std::int64_t>> cuts;  // numbers of stages and of rounds
     std::size_t most_replicas = 0;
     for (const plan::OwnerPlaces owners : {plan::OwnerPlaces::automatic, plan::OwnerPlaces::apart}) {
       for (double memory = 160e3; memory > 1e3; memory *= 0.95) {
@@ -136,15 +159,15 @@ TEST(Stages, ForcedCuts) {
         set_memory(staged, static_cast<std::int64_t>(memory));
         const auto plan = plan::find_stages(work, staged.devices, {.server = {}, .owners = owners});
         if (!plan) break;
-        stages.insert(plan->stages.size());
+        cuts.emplace(plan->stages.size(), plan->rounds());
         for (const plan::Stage& stage : plan->stages) most_replicas = std::max(most_replicas, stage.replicas.size());
         const Outcome got = train(staged);
         EXPECT_EQ(got.hash, wanted) << name_of(wire) << " " << memory;
         EXPECT_EQ(got.rejected, 0) << memory;
       }
     }
-    EXPECT_GE(stages.size(), 2U);
-    EXPECT_GE(*stages.rbegin(), 4U) << "of two layers and the head: some stage is half a layer";
+    EXPECT_GE(cuts.size(), 2U);
+    EXPECT_GE(cuts.rbegin()->first, 4U) << "of two layers and the head: some stage is half a layer";
     EXPECT_GE(most_replicas, 4U);
   }
 }

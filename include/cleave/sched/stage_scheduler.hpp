@@ -39,6 +39,9 @@ struct StageSchedulerOptions {
   /// run() then waits for devices to join for 1 s plus the step's forecast before it throws; otherwise for 60 s plus
   /// twice the forecast.
   bool may_give_up = false;
+  /// Times are those of the declared rates. False (clock `off`): then run() waits for as long as the step has taken so
+  /// far, in place of the forecast.
+  bool forecasts_hold = true;
   /// Plan a step after a change of the roster with rehearsals where forecasts do not settle it, as the first step was;
   /// false: by forecasts alone.
   bool rehearse = false;

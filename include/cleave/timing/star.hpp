@@ -98,7 +98,8 @@ class Star {
   /// The same as a stream of this priority would meet it: panels that it goes ahead of do not count, those under way
   /// do.
   [[nodiscard]] DeviceState state_ahead_of(std::size_t device, const Priority& priority);
-  [[nodiscard]] const Usage& usage(std::size_t device);
+  /// What the device has used until now. Of what is under way, the part that has gone by.
+  [[nodiscard]] Usage usage(std::size_t device);
 
   /// Sets the observer (null: none) of every use of a resource from now on. Simulation is then slower; times are equal.
   void watch(ResourceObserver* observer);

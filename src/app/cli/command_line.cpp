@@ -96,7 +96,8 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
       ->delimiter(',');
   simulate->add_option("--json", line.json, "Write the figures to this file; -: to standard output")
       ->check(refuse_empty);
-  simulate->add_option("-o,--output", line.output, "Write report.html, timeline.json and trace.json to this folder")
+  simulate
+      ->add_option("-o,--output", line.output, "Write report.html, and the records that it is made of, to this folder")
       ->check(refuse_empty);
   simulate->add_flag("--quiet", line.quiet, "No progress");
   plan->add_flag("--quiet", line.quiet, "No progress");
@@ -129,7 +130,8 @@ void declare(CLI::App& app, CommandLine& line, bool& version) {
   report->add_option("runs", line.files, "RUN_FOLDER ...")->required()->expected(1, -1);
   report
       ->add_option("-o,--output", line.output,
-                   "File to write, - for standard output; default: report.html in the folder of the only run")
+                   "File to write, - for standard output; default: report.html, in the folder of the only run or in "
+                   "the current one")
       ->check(refuse_empty);
   CLI::App* info = app.add_subcommand("info", "Describe a checkpoint or reference file");
   info->add_option("checkpoint", line.files, "CHECKPOINT.h5")->required()->expected(1);

@@ -3,14 +3,33 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
 #include "cleave/base/error.hpp"
+#include "commands/session.hpp"
 
 namespace cleave::app {
+
+namespace {
+
+// Commands of one process would read and write the same files as often as mpirun starts them.
+bool is_left_to_first_process(const std::string& command) {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (rank == nullptr || launcher_rank() == 0) return false;
+  if (launcher_rank() == 1)
+    fmt::print(stderr, "cleave: warning: {} is done by one process: the first of those that mpirun started\n", command);
+  return true;
+}
+
+}  // namespace
 
 int run_command(const CommandLine& line, int argc, char** argv) {
   if (line.command == "train") return train(line, argc, argv);
   if (line.command == "check") return check(line, argc, argv);
   if (line.command == "calibrate") return calibrate(line, argc, argv);
+  if (is_left_to_first_process(line.command)) return 0;
   if (line.command == "plan") return plan_operations(line);
   if (line.command == "simulate") return simulate(line);
   if (line.command == "report") return report(line);

@@ -94,7 +94,9 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
   p.state = {.step = 0, .seed = p.input.train.seed, .tokenizer = p.data.tokenizer, .settings = {}};
   if (const auto& init = p.input.model.init) {
     require_file(*init, "model.init");
-    server::load_parameters(init->resolved, p.parameters);
+    try {
+      server::load_parameters(init->resolved, p.parameters);
+    } catch (const InputError& error) { throw fault_at(p.input, "model.init", error.what()); }
     const std::string other = server::other_than(p.options.model, checkpoint::read_header(init->resolved).attributes);
     if (!other.empty()) p.notices.push_back(fmt::format("{} is of another model: {}", init->as_written, other));
   }

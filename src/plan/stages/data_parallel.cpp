@@ -3,6 +3,7 @@
 #include "stages/data_parallel.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <queue>
@@ -191,10 +192,14 @@ std::vector<StagePlan> data_parallel_layouts(const Problem& problem, std::int64_
   if (work.pieces.back().is_part() || (passes == Passes::both && head_pieces(work) == 0) || body == 0 ||
       std::ssize(problem.devices) > work.batch || problem.owners == OwnerPlaces::apart)
     return plans;
+  // The fewest stages whose weights each travel in one message, as they are about equal.
+  const double weights = in_bytes(StageCost(work, 0, body, work.seq).weights());
+  const auto fewest = static_cast<std::int64_t>(std::ceil(1.05 * weights / in_bytes(kMaxMessage)));
   std::set<std::int64_t> chunks{chunk > 0 ? std::min(chunk, work.seq) : work.seq};
   if (chunk == 0) chunks.insert(std::min(2 * kChunkTokens, work.seq));
   for (const std::int64_t tokens : chunks) {
-    for (const std::int64_t stages : std::set<std::int64_t>{1, 2, std::min<std::int64_t>(4, body), (body + 1) / 2}) {
+    for (const std::int64_t stages :
+         std::set<std::int64_t>{fewest, 2 * fewest, std::min<std::int64_t>(4 * fewest, body), (body + 1) / 2}) {
       if (stages > body) continue;
       if (std::optional<StagePlan> plan = DataParallel(problem, stages, tokens, passes).plan())
         plans.push_back(std::move(*plan));

@@ -26,6 +26,10 @@ constexpr std::int64_t kLeastPieces = 1;  // pieces of a round, without the head
 constexpr std::int64_t kMoreRounds = 3;   // numbers of rounds that are tried beyond the least that fits
 constexpr std::int64_t kFewDevices =
     128;  // up to so many, all layouts of a round are compared; more would take seconds
+// Layouts of a round that follow the quickest by their own times, with few devices.
+constexpr std::size_t kNextQuickest = 6;
+// Data-parallel layouts of a round, which differ in their numbers of stages.
+constexpr std::size_t kWhole = 3;
 // The last round takes this factor of the time until its last owner ends, since weights and operands come at the same
 // time. Fitted to simulated steps of 256 devices of 512, 600 and 700 MB.
 constexpr double kLastRound = 1.07;
@@ -213,7 +217,7 @@ class RoundLayouts {
     [[nodiscard]] bool fits() const { return !plans.empty(); }
   };
 
-  [[nodiscard]] std::size_t variants() const { return looks_at_all() ? 6 : 1; }
+  [[nodiscard]] std::size_t variants() const { return looks_at_all() ? 5 + kNextQuickest + kWhole : 1; }
   [[nodiscard]] bool looks_at_all() const { return std::ssize(devices_) <= kFewDevices; }
 
   const Found& find(const Round& round, bool last) {
@@ -229,22 +233,29 @@ class RoundLayouts {
   }
 
   // Layouts of a round: the best of the search, whose forecast is for sequences that pass both ways at once. With few
-  // devices five more: the quickest by the time of the phases; each of the two with devices that were idle; the
-  // quickest in which replicas alone own gradients; and the data-parallel one. Where there is none of a kind, the
-  // quickest of the others stands in its place.
+  // devices more: the quickest by the time of the phases; each of the two with devices that were idle; the quickest in
+  // which replicas alone own gradients; the next ones by the time of the phases; and the data-parallel one. Where there
+  // is none of a kind, the quickest stands in its place.
   Found search(const Round& round, bool last) const {
     const StageWork part = work_of_round(work_, round.first, round.end);
     Problem problem = problem_of(part, devices_, options_);
     std::vector<StagePlan> whole = data_parallel_layouts(problem, chunk_, last ? Passes::both : Passes::one_by_one);
     const std::vector<Layout> layouts = search_layouts(problem, chunk_, looks_at_all());
-    if (layouts.empty()) return whole.empty() ? Found{} : Found{std::vector(variants(), whole.front())};
+    if (layouts.empty()) {
+      Found found;
+      for (std::size_t k = 0; k < variants() && !whole.empty(); ++k)
+        found.plans.push_back(whole[std::min(k, whole.size() - 1)]);
+      return found;
+    }
     const auto time = [&](const Layout& layout) { return time_of_round(problem, layout, last); };
-    const Layout& quickest = *std::ranges::min_element(layouts, {}, time);
     std::vector<Layout> chosen{layouts.front()};
     if (looks_at_all()) {
+      const std::vector<const Layout*> order = by_time(layouts, time);
+      const Layout& quickest = *order.front();
       chosen.push_back(quickest);
       for (const std::size_t k : {0, 1}) chosen.push_back(with_idle_devices(problem, chosen[k], time));
       chosen.push_back(owned_by_replicas(problem, time).value_or(quickest));
+      for (std::size_t k = 1; k <= kNextQuickest; ++k) chosen.push_back(k < order.size() ? *order[k] : quickest);
     }
     Found found;
     for (Layout& layout : chosen) {
@@ -259,10 +270,21 @@ class RoundLayouts {
       found.plans.push_back(std::move(plan));
     }
     if (looks_at_all()) {
-      if (whole.empty()) whole.push_back(*std::ranges::min_element(found.plans, {}, &StagePlan::forecast));
-      found.plans.push_back(std::move(whole.front()));
+      const StagePlan& quickest = *std::ranges::min_element(found.plans, {}, &StagePlan::forecast);
+      if (whole.empty()) whole.push_back(quickest);
+      for (std::size_t k = 0; k < kWhole; ++k) found.plans.push_back(whole[std::min(k, whole.size() - 1)]);
     }
     return found;
+  }
+
+  template <class Time>
+  static std::vector<const Layout*> by_time(const std::vector<Layout>& layouts, const Time& time) {
+    std::vector<std::pair<double, const Layout*>> timed;
+    for (const Layout& layout : layouts) timed.emplace_back(time(layout), &layout);
+    std::ranges::stable_sort(timed, {}, [](const auto& of) { return of.first; });
+    std::vector<const Layout*> order;
+    for (const auto& [seconds, layout] : timed) order.push_back(layout);
+    return order;
   }
 
   // Owners that are no replicas read all that they sum. Where downlinks are slow that takes long, and the search, which

@@ -213,7 +213,8 @@ void StageRun::begin() {
 }
 
 bool StageRun::is_stuck() {
-  if (under_way > 0 || pairs_left() || server->under_way() > 0 || head_join.is_busy() || tiles.under_way() ||
+  // Second devices that cannot be asked while work lacks room keep nobody waiting.
+  if (purposes.size() > 0 || server->under_way() > 0 || head_join.is_busy() || tiles.under_way() ||
       recovery.is_pending())
     return false;
   return recovery.has_unassigned() || stage_without_replica() != kNobody;
@@ -227,7 +228,8 @@ std::int32_t StageRun::stage_without_replica() {
 
 Seconds StageRun::standstill(bool stuck) const {
   if (options.rehearsal) return Seconds(std::numeric_limits<double>::infinity());
-  if (options.may_give_up && stuck) return last_event + kHeeds + plan.forecast;
+  if (options.may_give_up && stuck)
+    return last_event + kHeeds + (options.forecasts_hold ? plan.forecast : last_event - began);
   return std::max(last_event + kSilence + plan.forecast * 2, patient_until);
 }
 

@@ -1,4 +1,4 @@
-// Partial sums of several owners are added and finished to gradients. They are read in the messages that brought them.
+// Sums of owners are finished to gradients. Partial sums of several owners are read in the messages that brought them.
 #include <algorithm>
 #include <atomic>
 #include <vector>
@@ -96,6 +96,59 @@ void StageNumbers::finish_unlike_sums(std::span<const PartialSum> parts) {
             {gradient.row(region.rows.begin) + region.cols.begin, gradient.ld}) != kernels::ProductStatus::ok)
       throw CheckFailure("a gradient is not finite: the training has diverged");
   }
+}
+
+// Everything that adds to the gradient of a parameter has come: the gradient is finished.
+void StageNumbers::complete(TensorId parameter) {
+  for (auto& [op, parts] : partial_) {
+    if (parts.empty() || parts.front().region.parameter != parameter) continue;
+    finish_sums(parts);
+    open_sums_ -= std::ssize(parts);
+    parts.clear();
+  }
+  if (open_sums_ == 0) {
+    frames_.clear();
+    made_here_.clear();
+  }
+  for (auto& [op, sums] : sums_) {
+    if (sums.regions.empty() || sums.regions.front().parameter != parameter) continue;
+    const kernels::Rows gradient = whole(gradient_of(parameter));
+    for (const Region& region : sums.regions) {
+      const kernels::Rows part =
+          gradient.band(region.rows.begin, region.rows.end).columns(region.cols.begin, region.cols.end);
+      if (sums.total.finish(work_.parallel(), part_of(region), {part.data, part.ld}) != kernels::ProductStatus::ok)
+        throw CheckFailure("a gradient is not finite: the training has diverged");
+      kernels::round_gradient(work_.parallel(), work_.unit(), part);
+    }
+    sums.regions.clear();
+  }
+  for (std::int32_t s = 0; s < std::ssize(stages_); ++s) {
+    if (tiled_.contains(s)) continue;  // in tiles the gradients of norms are made whole
+    const Stage& stage = at(s);
+    std::size_t first = 0;
+    for (std::int64_t piece = stage.first; piece < stage.end; ++piece) {
+      for (const TensorId norm : table_->piece(piece).norms) {
+        const auto size = static_cast<std::size_t>(work_.graph().tensor(norm).elements());
+        if (norm == parameter && norms_folded_.insert(norm).second) {
+          KeptVector<std::int64_t> total(size, 0);
+          for (const KeptVector<float>& of : stage.norms_of) {
+            if (kernels::add_to_token_sums(std::span<const float>(of).subspan(first, size), total) !=
+                kernels::ProductStatus::ok)
+              throw CheckFailure("a norm's gradient is too large: the training has diverged");
+          }
+          kernels::finish_token_sums(total, {whole(gradient_of(norm)).data, size});
+        }
+        if (table_->piece(piece).backward) first += size;
+      }
+    }
+  }
+  std::erase_if(waiting_, [&](const model::Operation& op) {
+    const bool adds = std::ranges::any_of(op.out, [&](const model::TensorView& out) {
+      return out.valid() && work_.graph().tensor(out.tensor).parameter == parameter;
+    });
+    if (adds) kernels_.run(op);
+    return adds;
+  });
 }
 
 }  // namespace cleave::server

@@ -175,6 +175,14 @@ StageCheck::Wrong StageCheck::audit(const Tasklet& tasklet) {
   return compare_visit({tasklet.stage, tasklet.errand == Errand::backward, item.sequence}, {}, std::nullopt, true);
 }
 
+bool StageCheck::has_sums(const Tasklet& tasklet, std::span<const std::byte> answer) {
+  Sums sums = sums_[tasklet.item.owner];
+  sums.stage = tasklet.stage;
+  sums.partial = tasklet.item.partial;
+  const std::optional<Bytes> own = sum_again(sums, *tasklet.item.slices);
+  return own && std::ranges::equal(*own, answer);
+}
+
 bool StageCheck::cannot_be_computed(const Tasklet& tasklet) {
   const sched::StageItem& item = tasklet.item;
   switch (tasklet.errand) {

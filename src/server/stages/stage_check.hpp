@@ -47,6 +47,8 @@ class StageCheck {
   /// Makes the visit that a tasklet completes, or the sums that it brought, again and compares. Nobody is wrong where
   /// it completes nothing.
   [[nodiscard]] Wrong audit(const sched::Tasklet& tasklet);
+  /// Whether `answer` has the sums that a send_sums asks for, as the server makes them.
+  [[nodiscard]] bool has_sums(const sched::Tasklet& tasklet, std::span<const std::byte> answer);
   /// Whether a tasklet completes a visit or brings sums, so that audit() compares something.
   [[nodiscard]] bool completes(const sched::Tasklet& tasklet) const;
 

@@ -27,10 +27,10 @@ using sched::Tasklet;
 
 constexpr std::int64_t kWord = 8, kFloat = 4;
 // What plans and simulations count with, as it is put into messages below.
-static_assert(plan::kHeadRowDown == sizeof(std::int32_t) && plan::kHeadRowUp == 2 * sizeof(double) + sizeof(float));
-static_assert(plan::kHeadRowBack == sizeof(double) + sizeof(float) + sizeof(std::int32_t));
-static_assert(plan::kPartRowOfBlock == 2 * sizeof(float) && plan::kPartRowUp == sizeof(float));
-static_assert(plan::kOwnerNumber == sizeof(std::int32_t) && plan::kSliceRecord == sizeof(UnitRange));
+static_assert(plan::kHeadRowDown == sizeof(std::int32_t) && plan::kHeadRowUp == 2 * sizeof(double) + sizeof(float) &&
+              plan::kHeadRowBack == sizeof(double) + sizeof(float) + sizeof(std::int32_t) &&
+              plan::kPartRowOfBlock == 2 * sizeof(float) && plan::kPartRowUp == sizeof(float) &&
+              plan::kOwnerNumber == sizeof(std::int32_t) && plan::kSliceRecord == sizeof(UnitRange));
 constexpr double kLargestLoss = 3 * static_cast<double>(std::numeric_limits<float>::max());
 constexpr std::size_t kRowsOfLoss = 16;  // rows that kernels::cross_entropy() adds up first
 
@@ -51,12 +51,8 @@ StageErrand errand_of(const Tasklet& tasklet) {
   std::abort();
 }
 
-kernels::TokenSumMatrix::Part part_of(const Region& region) {
-  return {region.rows.begin, region.rows.count(), region.cols.begin, region.cols.count()};
-}
-
-bool is_norm_backward(const model::Operation& op) {
-  return op.kind == model::OpKind::layer_norm_backward || op.kind == model::OpKind::rms_norm_backward;
+bool is_norm_backward(model::OpKind kind) {
+  return kind == model::OpKind::layer_norm_backward || kind == model::OpKind::rms_norm_backward;
 }
 
 }  // namespace
@@ -412,7 +408,7 @@ comm::Frame StageNumbers::take_away(const Tasklet& sum) {
   return comm::seal_header(std::move(draft));
 }
 
-bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result) {
+bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result, Sums64 sums) {
   const sched::StageItem& item = tasklet.item;
   comm::StageTask asked = header_of(tasklet).stage_task;
   asked.operand_bytes = result.header.stage_task.operand_bytes;  // own_ has forgotten whether a sum was sent operands
@@ -426,7 +422,8 @@ bool StageNumbers::place(const Tasklet& tasklet, const comm::ResultView& result)
   if (bytes.empty()) return true;
   if (is_part(tasklet.stage) && tasklet.errand != Errand::send_sums) return place_part(tasklet, bytes);
   if (tasklet.errand == Errand::send_sums) {
-    if (item.partial && !may_be_sums(bytes, std::ssize(bytes) == in_64_bits)) return false;
+    const bool in_64 = std::ssize(bytes) == in_64_bits, may_be_any = in_64 && sums == Sums64::any;
+    if (item.partial && !may_be_any && !may_be_sums(bytes, in_64)) return false;
     promoted_rows_ += asked.rows;
     return place_sums(tasklet, bytes);
   }
@@ -523,7 +520,7 @@ void StageNumbers::run(const model::Operation& kernel) {
     }
     return;
   }
-  if (is_norm_backward(kernel)) {  // of the last norm, before a head in parts: devices compute all others
+  if (is_norm_backward(kernel.kind)) {  // of the last norm, before a head in parts: devices compute all others
     const std::int64_t row = kernel.in.front().row0;
     return join_gradients({row / seq_, row % seq_, kernel.in.front().rows});
   }
@@ -532,59 +529,6 @@ void StageNumbers::run(const model::Operation& kernel) {
       complete(work_.graph().tensor(in.tensor).parameter);
   }
   kernels_.run(kernel);
-}
-
-// Everything that adds to the gradient of a parameter has come: the gradient is finished.
-void StageNumbers::complete(TensorId parameter) {
-  for (auto& [op, parts] : partial_) {
-    if (parts.empty() || parts.front().region.parameter != parameter) continue;
-    finish_sums(parts);
-    open_sums_ -= std::ssize(parts);
-    parts.clear();
-  }
-  if (open_sums_ == 0) {
-    frames_.clear();
-    made_here_.clear();
-  }
-  for (auto& [op, sums] : sums_) {
-    if (sums.regions.empty() || sums.regions.front().parameter != parameter) continue;
-    const kernels::Rows gradient = whole(gradient_of(parameter));
-    for (const Region& region : sums.regions) {
-      const kernels::Rows part =
-          gradient.band(region.rows.begin, region.rows.end).columns(region.cols.begin, region.cols.end);
-      if (sums.total.finish(work_.parallel(), part_of(region), {part.data, part.ld}) != kernels::ProductStatus::ok)
-        throw CheckFailure("a gradient is not finite: the training has diverged");
-      kernels::round_gradient(work_.parallel(), work_.unit(), part);
-    }
-    sums.regions.clear();
-  }
-  for (std::int32_t s = 0; s < std::ssize(stages_); ++s) {
-    if (tiled_.contains(s)) continue;  // in tiles the gradients of norms are made whole
-    const Stage& stage = at(s);
-    std::size_t first = 0;
-    for (std::int64_t piece = stage.first; piece < stage.end; ++piece) {
-      for (const TensorId norm : table_->piece(piece).norms) {
-        const auto size = static_cast<std::size_t>(work_.graph().tensor(norm).elements());
-        if (norm == parameter && norms_folded_.insert(norm).second) {
-          KeptVector<std::int64_t> total(size, 0);
-          for (const KeptVector<float>& of : stage.norms_of) {
-            if (kernels::add_to_token_sums(std::span<const float>(of).subspan(first, size), total) !=
-                kernels::ProductStatus::ok)
-              throw CheckFailure("a norm's gradient is too large: the training has diverged");
-          }
-          kernels::finish_token_sums(total, {whole(gradient_of(norm)).data, size});
-        }
-        if (table_->piece(piece).backward) first += size;
-      }
-    }
-  }
-  std::erase_if(waiting_, [&](const model::Operation& op) {
-    const bool adds = std::ranges::any_of(op.out, [&](const model::TensorView& out) {
-      return out.valid() && work_.graph().tensor(out.tensor).parameter == parameter;
-    });
-    if (adds) kernels_.run(op);
-    return adds;
-  });
 }
 
 double StageNumbers::loss() const {

@@ -33,6 +33,10 @@
 
 namespace cleave::server {
 
+[[nodiscard]] inline kernels::TokenSumMatrix::Part part_of(const pieces::Region& region) {
+  return {region.rows.begin, region.rows.count(), region.cols.begin, region.cols.count()};
+}
+
 class StageNumbers {
  public:
   /// `work` and `kernels` must outlive this object.
@@ -81,7 +85,11 @@ class StageNumbers {
   /// Stores sums that a worker of the server has made, as place() stores those of a device.
   pieces::StageWorker::Status place_own(pieces::StageWorker& worker, const sched::Tasklet& tasklet);
   /// Stores a result. False: it is not what was asked for, or has values that are not finite or not possible.
-  [[nodiscard]] bool place(const sched::Tasklet& tasklet, const comm::ResultView& result);
+  /// Partial sums in 64 bits are possible within twice the scale of kernels/gemm.hpp. Those of training that diverges
+  /// may be any: the caller has compared them then.
+  enum class Sums64 : std::uint8_t { within_scale, any };
+  [[nodiscard]] bool place(const sched::Tasklet& tasklet, const comm::ResultView& result,
+                           Sums64 sums = Sums64::within_scale);
 
   // For StageCheck, which makes answers again with a worker of the server.
 

@@ -56,7 +56,7 @@ TEST(LayoutChoice, TakesTheQuickestNumberOfRowGroups) {
 // Slow uplinks favour stages, which send less; devices that hold next to nothing leave tiles alone.
 TEST(LayoutChoice, TakesTheQuickerLayout) {
   std::int64_t staged = 0, tiled = 0;
-  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+  for (std::uint64_t seed = 0; seed < all_or_few(12U, 6U); ++seed) {
     auto devices = devices_of(6 + 3 * static_cast<std::int64_t>(seed % 4), seed, seed % 3 == 2 ? 4e5 : 2e6);
     for (fleet::DeviceProfile& device : devices) {
       if (seed % 2 == 0) device.uplink = device.downlink = BytesPerSecond(1e9);
@@ -166,7 +166,7 @@ TEST(LayoutChoice, RehearsesStagesInSmallFleets) {
 // forecasts. Devices are numbered with gaps then.
 TEST(LayoutChoice, RehearsesAgainForThoseThatAreLeft) {
   std::int64_t quicker = 0;
-  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+  for (std::uint64_t seed = 0; seed < all_or_few(12U, 4U); ++seed) {
     auto devices = devices_of(10 + 3 * static_cast<std::int64_t>(seed % 5), seed, 1e7);
     for (fleet::DeviceProfile& device : devices) {
       // Slow enough for a twentieth of a step to be time for many rehearsals.

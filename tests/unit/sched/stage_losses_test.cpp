@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -172,7 +173,7 @@ TEST(StageLosses, DevicesComeAndGoBetweenAndWithinSteps) {
 
 // Small fleets that lose devices at random moments, several of them at once, and get some back: a step ends with
 // everything done once, or says that nobody has room; and it takes the same time again.
-constexpr std::uint64_t kRandomLosses = all_or_few(300, 30);
+constexpr std::uint64_t kRandomLosses = all_or_few(300, 16);
 
 TEST(StageLosses, RandomLossesNeverStopAStep) {
   std::int64_t done = 0, lost = 0, refused = 0;
@@ -314,7 +315,7 @@ TEST(StageLosses, AStepPaysForItsOwnLossesOnly) {
 // there.
 TEST(StageLosses, SessionsThatEndWithinAStepLeaveEverySumWhole) {
   std::int64_t lost = 0, steps = 0;
-  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+  for (std::uint64_t seed = 0; seed < all_or_few(12U, 4U); ++seed) {
     const model::StepGraph graph = graph_of("opt", 8, 4);
     const auto devices = devices_of(40, seed, 2e7);
     SimulatedFleet calm(devices, kWide, DType::f16);
@@ -475,7 +476,8 @@ TEST(StageLosses, AFewOfThePublishedFleetAddLittle) {
     std::vector<std::int64_t> victims;
   };
   const std::vector<std::int64_t> three{28, 73, 75}, five{28, 73, 75, 151, 188};
-  for (const auto& [seed, progress, victims] : {Case{55, 0.5, five}, Case{63, 0.5, three}, Case{69, 0.5, five}}) {
+  const std::vector<Case> cases{{55, 0.5, five}, {63, 0.5, three}, {69, 0.5, five}};
+  for (const auto& [seed, progress, victims] : std::span(cases).first(all_or_few(3U, 1U))) {
     const auto devices = published_devices(seed);
     const StageSchedulerOptions options = of_devices_alone();
     const plan::StagePlan plan = plan::plan_stages(plan::stage_work_of(graph, DType::f16), devices, options.stages);

@@ -84,6 +84,19 @@ TEST(Star, AReservationMakesAStreamWaitUntilItIsFreed) {
   EXPECT_DOUBLE_EQ(star.now().value(), 7);  // the second comes down while the first goes up
 }
 
+// At a thousandth of its rates the device is sent the panel until 1000, and computes it until 2000.
+TEST(Star, WhatIsUnderWayCountsAsFarAsItHasGone) {
+  Star star({device(100, 1000, 1000)}, wide());
+  star.slow(0, 0.001);
+  Stream s = stream(1, 1000, 100, 0);
+  star.submit(0, s);
+  star.move_to(Seconds(1500));
+  EXPECT_DOUBLE_EQ(star.usage(0).down.value(), 1000);
+  EXPECT_DOUBLE_EQ(star.usage(0).compute.value(), 500);
+  (void)star.leave(0);
+  EXPECT_DOUBLE_EQ(star.usage(0).compute.value(), 500);
+}
+
 // Of two panels of a background stream the first is down at 1 and computed until 3; the other stream's one is down at
 // 2.5, and goes before the second, which was down at 2.
 TEST(Star, TheProcessorTakesBackgroundPanelsWhenNothingElseWaits) {
