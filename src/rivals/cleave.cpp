@@ -78,9 +78,9 @@ class Cleave final : public System {
     if (study.layout.layout != sched::Layout::automatic || study.layout.as_trained || !choice.stages ||
         (study.churn.empty() && study.loss.devices == 0))
       return choice;
-    // Weights that no device has room for end a step in stages, not in tiles; and losses and slow devices cost each of
-    // them something else. Undisturbed tiles take longer than their estimate, and
-    // disturbed ones longer than undisturbed.
+    // Losses and slow devices cost stages and tiles different times, so both are run with them. A step in stages may
+    // not end at all, where weights find no room. Tiles are run only if they may be quicker: their estimate is below
+    // any step of theirs, disturbed or not.
     const std::optional<Seconds> time = disturbed_time(study, choice);
     if (time && (study.churn.empty() || *time < sched::tile_estimate(study))) return choice;
     if (!time) return sched::choose_layout(tiles);

@@ -34,8 +34,8 @@ comm::MessagePart part_of(comm::PartOf of, std::int64_t units, std::int64_t coun
 }  // namespace
 
 // Blocks that may be checked are packed, all of them: a device that is sent some and reads others would know which will
-// be looked at. A tensor that is used again before a device has read it was no longer waited for: its operation ends
-// with all its blocks.
+// be looked at. No device still reads a tensor in place when it is used again: its operation ended with the last of its
+// blocks.
 std::span<const comm::OperandPlace> Gather::places_of(const sched::Tasklet& tasklet, const Reader& reader) {
   const Operation& op = work_.operation(tasklet.op);
   const plan::TaskletPlan& piece = tasklet.piece;

@@ -1,7 +1,7 @@
 // Activations of the three families, forward and backward, element by element. Server kernels.
 //
 // All views of one call have the same rows and cols; an output may be the same memory as an input (element for
-// element).
+// element). Sources: Hendrycks and Gimpel 2016 (GELU; the form with tanh, as GPT-2 has it), Shazeer 2020 (SwiGLU).
 #pragma once
 
 #include "cleave/kernels/matrix.hpp"

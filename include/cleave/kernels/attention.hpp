@@ -3,7 +3,8 @@
 //
 // Callers: device (the pairs of its tasklet), server (pairs that no device can compute). A pair is always computed by
 // the same calls on its own buffers, so its bits depend neither on which pairs go together nor on how many there are.
-// The softmax is computed anew in the backward pass; no seq x seq matrix is ever stored.
+// The softmax is computed anew in the backward pass; no seq x seq matrix is ever stored. Sources: Vaswani et al. 2017;
+// Dao et al. 2022 (FlashAttention) for the backward pass by blocks; Ainslie et al. 2023 for shared key/value heads.
 //
 // Layout of a pair, all contiguous: q, o, dq, do [G, seq, hd]; k, v, dk, dv [seq, hd].
 #pragma once

@@ -2,7 +2,8 @@
 //
 // A row of more than one vocabulary block (base/shapes.hpp) has, of each block b, the maximum m_b and the sum
 // s_b = sum of exp(l - m_b) in fp32; the row's maximum is m = max m_b, its sum s = sum over b of s_b exp(m_b - m), in
-// order of b. So parts of the vocabulary come to the same bits, whoever computes them.
+// order of b. So parts of the vocabulary come to the same bits, whoever computes them. Source of the joining: Milakov
+// and Gimelshein 2018 (online softmax).
 #pragma once
 
 #include <cstdint>

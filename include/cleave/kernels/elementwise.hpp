@@ -9,19 +9,21 @@
 
 namespace cleave::kernels {
 
-/// x(i,j) += bias[j], in place.
+/// x(i,j) += bias[j], in place. x [rows, cols], bias [cols].
 void add_bias(Parallel& parallel, Rows x, const float* bias);
 
 /// d_bias[j] = sum over i of dy(i,j): fp32 within blocks of 64 rows, double between them, rounded once.
+/// dy [rows, cols], d_bias [cols].
 void bias_gradient(Parallel& parallel, ConstRows dy, float* d_bias);
 
-/// out = a + b. out may be a or b.
+/// out = a + b, all [rows, cols]. out may be a or b.
 void add(Parallel& parallel, ConstRows a, ConstRows b, Rows out);
 
-/// into += x.
+/// into += x, both [rows, cols].
 void accumulate(Parallel& parallel, ConstRows x, Rows into);
 
-/// Cosines and sines of the rotary embedding: angle(t, i) = t * theta^(-2i/hd), in double, rounded once.
+/// Cosines and sines of the rotary embedding: angle(t, i) = t * theta^(-2i/hd), in double, rounded once. Requires:
+/// head_dim is even. Source: Su et al. 2021 (RoFormer), with the pairs of Llama: (i, i + hd/2).
 class RopeTable {
  public:
   RopeTable(std::int64_t seq, std::int64_t head_dim, double theta);

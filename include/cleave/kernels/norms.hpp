@@ -1,7 +1,8 @@
 // LayerNorm and RMSNorm over rows, forward and backward. Server kernels.
 //
 // Rows are worked on in chunks of fixed size; sums over rows (dw, db) are formed chunk by chunk and combined in order,
-// so the bits do not depend on the number of threads. Row sums follow lanes.hpp.
+// so the bits do not depend on the number of threads. Row sums follow lanes.hpp. w and b are a norm's gain and bias.
+// Sources: Ba, Kiros and Hinton 2016 (LayerNorm), Zhang and Sennrich 2019 (RMSNorm).
 #pragma once
 
 #include <cstdint>

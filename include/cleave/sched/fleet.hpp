@@ -97,7 +97,8 @@ struct Tasklet {
   std::int32_t stage = 0;  ///< with an errand: number of the stage
   StageItem item{};        ///< with an errand: what it works on
 
-  /// It only brings data that stay on the device; it is not answered.
+  /// It only brings data (columns of B, a stage's weights, memory for a role) that stay on the device until release();
+  /// it is not answered.
   [[nodiscard]] bool stays_on_device() const { return columns.valid() && columns == id; }
   [[nodiscard]] Priority priority() const { return {urgency, turn}; }
 };

@@ -80,6 +80,7 @@ function devices(run) {
   })));
   const full = d.reduce((a, x) => x.memory_peak / x.memory > a.memory_peak / a.memory ? x : a, d[0]);
   $('devices-note').textContent = `By profile: shares are means over its devices; bytes and energy are sums. Fullest device: ${full.name} ${full.id}, ${percent(full.memory_peak / full.memory)} of its memory.` +
+    (t.parts.some(p => p.evaluation) ? ' Evaluations are in these figures; the totals of training steps are without them.' : '') +
     (t.memory.server_predicted ? ` Server: ${bytes(t.memory.server_predicted)} predicted, activations and gradients peaked at ${bytes(t.memory.server_activations_peak)}.` : '') +
     (t.one_device_in > 1 ? ` The charts show one device in ${t.one_device_in}; the table, all.` : '');
 }

@@ -61,7 +61,8 @@ class DataParallel {
       }
       plan.stages.push_back(std::move(stage));
       plan.groups.push_back(slices_[s].empty() ? 1 : devices);
-      plan.bytes_down += cost.weights() * devices + taken_in(cost, work_.tokens());
+      plan.bytes_down += cost.weights() * (passes_ == Passes::both ? devices : 2 * devices);
+      plan.bytes_down += taken_in(cost, work_.tokens());
       plan.bytes_up += cost.sent(work_.tokens());
     }
     plan.forecast = Seconds(forecast(plan.chain));

@@ -26,6 +26,10 @@ constexpr std::int64_t kLeastPieces = 1;  // pieces of a round, without the head
 constexpr std::int64_t kMoreRounds = 3;   // numbers of rounds that are tried beyond the least that fits
 constexpr std::int64_t kFewDevices =
     128;  // up to so many, all layouts of a round are compared; more would take seconds
+// The first layouts of a round in search(), which are always offered; others where their forecast is this x the least
+// of these.
+constexpr std::ptrdiff_t kUsual = 4;
+constexpr double kPromise = 0.97;
 // Layouts of a round that follow the quickest by their own times, with few devices.
 constexpr std::size_t kNextQuickest = 6;
 // Data-parallel layouts of a round, which differ in their numbers of stages.
@@ -163,7 +167,7 @@ Layout with_idle_devices(const Problem& problem, Layout layout, const Time& time
   return layout;
 }
 
-// Lays out work round by round. RoundLayouts of alike pieces have the same layout, which is searched once.
+// Lays out work round by round. Rounds of alike pieces have the same layout, which is searched once.
 class RoundLayouts {
  public:
   RoundLayouts(const StageWork& work, std::span<const fleet::DeviceProfile> devices, const StageOptions& options)
@@ -172,7 +176,8 @@ class RoundLayouts {
         options_(options),
         chunk_(std::min(options.chunk > 0 ? options.chunk : kChunkTokens, work.seq)) {}
 
-  // Plans for these rounds, which differ in the layouts of their rounds (search()); none where a round does not fit.
+  // Plans for these rounds, which differ in the layouts of their rounds (search()); none where a round does not fit. Of
+  // those beyond the first four, the ones that promise something: rehearsals end after so many layouts.
   std::vector<StagePlan> lay_out(const std::vector<Round>& rounds) {
     if (rounds.empty()) return {};
     StagePlan plan;
@@ -195,6 +200,15 @@ class RoundLayouts {
           append(plans[k], std::move(part), round.first, static_cast<std::int64_t>(r));
         }
       }
+    }
+    if (plans.size() > kUsual) {
+      const auto usual = plans.begin() + kUsual;
+      const Seconds least = std::min_element(plans.begin(), usual, [](const auto& a, const auto& b) {
+                              return a.forecast < b.forecast;
+                            })->forecast;
+      plans.erase(
+          std::remove_if(usual, plans.end(), [&](const StagePlan& of) { return of.forecast > least * kPromise; }),
+          plans.end());
     }
     return plans;
   }
@@ -238,7 +252,7 @@ class RoundLayouts {
   // is none of a kind, the quickest stands in its place.
   Found search(const Round& round, bool last) const {
     const StageWork part = work_of_round(work_, round.first, round.end);
-    Problem problem = problem_of(part, devices_, options_);
+    const Problem problem = problem_of(part, devices_, options_);
     std::vector<StagePlan> whole = data_parallel_layouts(problem, chunk_, last ? Passes::both : Passes::one_by_one);
     const std::vector<Layout> layouts = search_layouts(problem, chunk_, looks_at_all());
     if (layouts.empty()) {
@@ -317,7 +331,7 @@ class RoundLayouts {
   std::map<std::pair<Alike, bool>, Found> found_;
 };
 
-// RoundLayouts where some pieces fit no device: those pieces run in tiles, the pieces between them in as few rounds of
+// Rounds where some pieces fit no device: those pieces run in tiles, the pieces between them in as few rounds of
 // stages as can be. None where the head does not fit, or no layer does.
 std::vector<Round> mix(const StageWork& work, const std::vector<bool>& fit, RoundLayouts& rounds) {
   const std::int64_t pieces = std::ssize(work.pieces), body = pieces - head_pieces(work);

@@ -238,7 +238,7 @@ void LateDevices::slow_down(std::int32_t id, double factor) {
   run_.book(id).compute = profile.compute.value() / factor;
 }
 
-// Until then sequences go to other replicas.
+// Sequences go to other replicas until the device's weights have come, in so many seconds.
 void LateDevices::expect_weights(std::int32_t id, Seconds in) {
   if (run_.book(id).contributed) return;
   for (StageState& of : run_.stage) {

@@ -64,8 +64,7 @@ void StageRun::leave_visit(const Visit& of, std::int32_t s, std::int64_t ActiveR
   if (replica != at(s).replicas.end()) ++replica->free_slots(slots);
 }
 
-// The last of what a device is to do with a sequence that came back to it: until its owners have summed the sequence,
-// it holds what they read.
+// The device is done with a sequence that came back through it: until now it held the operands that its owners sum.
 void StageRun::leave_summed(std::int64_t q, std::int32_t s) {
   Visit& of = summed_visit(s, q);
   const bool forwards = of.kept || passes_head(s);
@@ -263,8 +262,8 @@ bool StageRun::take_turn(std::int64_t q, std::int32_t s) {
   return true;
 }
 
-// To the first sequence of which something is there. Whatever takes a visit from a device takes the replica too, so all
-// of them are still its own.
+// The replica goes back with the first sequence of which chunks wait for it. What takes a visit from a device takes the
+// replica too, so all sequences that wait are still its own.
 void StageRun::give_turn(std::int32_t s, std::int32_t id) {
   const auto replica = std::ranges::find(at(s).replicas, id, &ActiveReplica::device);
   if (replica == at(s).replicas.end()) return;

@@ -137,7 +137,7 @@ TEST(StageRounds, WhateverLeavesEverythingIsDoneOnce) {
 
 TEST(StageRounds, SessionsOfDevices) {
   std::int64_t lost = 0, steps = 0, rounds = 0;
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+  for (std::uint64_t seed = 0; seed < all_or_few(8U, 3U); ++seed) {
     const model::StepGraph graph = graph_of(seed % 2 == 0 ? "gpt2" : "llama", 4, 6);
     const auto devices = short_of_memory(12, seed);
     SimulatedFleet calm(devices, kWide, DType::f16);
@@ -159,7 +159,7 @@ TEST(StageRounds, SessionsOfDevices) {
 // One that hardly does anything any more: what it has is given to others, in whichever round.
 TEST(StageRounds, SlowDevicesAreFoundOut) {
   std::int64_t late = 0;
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+  for (std::uint64_t seed = 0; seed < all_or_few(4U, 2U); ++seed) {
     const model::StepGraph graph = graph_of("opt", 4, 8);
     const auto devices = short_of_memory(9, seed);
     SimulatedFleet calm(devices, kWide, DType::f16);
