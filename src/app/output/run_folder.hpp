@@ -17,8 +17,8 @@ namespace cleave::app {
 
 class RunFolder {
  public:
-  /// Opens the folder of a new run: an earlier run or simulation in it is moved aside to FOLDER.1, FOLDER.2, ... first, so that
-  /// nothing is lost and nothing is mixed. Errors: EnvironmentError, also when another run writes there.
+  /// Opens the folder of a new run: an earlier run or simulation in it is moved aside to FOLDER.1, FOLDER.2, ... first,
+  /// so that nothing is lost and nothing is mixed. Errors: EnvironmentError, also when another run writes there.
   [[nodiscard]] static RunFolder create(const std::filesystem::path& folder);
   /// Opens the folder of a run that goes on: a verdict that the process before left is carried out first, then what
   /// belongs to another branch is set aside (begin_branch), then lines of later steps are dropped. `held`: the folder's

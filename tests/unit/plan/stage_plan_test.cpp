@@ -243,8 +243,8 @@ TEST(StagePlan, SlowUplinksHaveFewSequencesOpen) {
 
 TEST(StagePlan, IsSoundOnGeneratedFleets) {
   Random random(5, Purpose::jitter);
-  std::int64_t laid_out = 0;
-  for (std::uint64_t i = 0; i < all_or_few(60U, 15U); ++i) {
+  std::uint64_t laid_out = 0, fleets = all_or_few(60, 15);
+  for (std::uint64_t i = 0; i < fleets; ++i) {
     const char* const family = i % 3 == 0 ? "gpt2" : i % 3 == 1 ? "opt" : "llama";
     const auto layers = 1 + static_cast<std::int64_t>(random.uniform(4 * i) * 6);
     const StageWork work =
@@ -266,7 +266,7 @@ TEST(StagePlan, IsSoundOnGeneratedFleets) {
       EXPECT_LE(floor_of(work, devices, kWide, none).value(), bound * 1.0001) << i;
     } catch (const InputError& error) { EXPECT_NE(std::string(error.what()).find("take"), std::string::npos); }
   }
-  EXPECT_GE(laid_out, 20);
+  EXPECT_GE(3 * laid_out, fleets);
 }
 
 std::size_t replicas_of(const StagePlan& plan) {

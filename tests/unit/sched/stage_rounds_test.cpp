@@ -136,8 +136,9 @@ TEST(StageRounds, WhateverLeavesEverythingIsDoneOnce) {
 }
 
 TEST(StageRounds, SessionsOfDevices) {
+  constexpr std::int64_t kFleets = all_or_few(8, 3);
   std::int64_t lost = 0, steps = 0, rounds = 0;
-  for (std::uint64_t seed = 0; seed < all_or_few(8U, 3U); ++seed) {
+  for (std::uint64_t seed = 0; seed < kFleets; ++seed) {
     const model::StepGraph graph = graph_of(seed % 2 == 0 ? "gpt2" : "llama", 4, 6);
     const auto devices = short_of_memory(12, seed);
     SimulatedFleet calm(devices, kWide, DType::f16);
@@ -151,14 +152,14 @@ TEST(StageRounds, SessionsOfDevices) {
     }
     expect_memory_holds(fleet, devices);
   }
-  EXPECT_EQ(steps, 32);
+  EXPECT_EQ(steps, 4 * kFleets);
   EXPECT_GT(rounds, 1);
-  EXPECT_GT(lost, 100) << "hardly anything was lost";
+  EXPECT_GT(lost, 3 * steps) << "hardly anything was lost";
 }
 
 // One that hardly does anything any more: what it has is given to others, in whichever round.
 TEST(StageRounds, SlowDevicesAreFoundOut) {
-  std::int64_t late = 0;
+  std::int64_t late = 0, runs = 0;
   for (std::uint64_t seed = 0; seed < all_or_few(4U, 2U); ++seed) {
     const model::StepGraph graph = graph_of("opt", 4, 8);
     const auto devices = short_of_memory(9, seed);
@@ -170,11 +171,12 @@ TEST(StageRounds, SlowDevicesAreFoundOut) {
       StageScheduler scheduler(fleet, graph, kOptions);
       const StepReport report = scheduler.run();
       late += report.late;
+      ++runs;
       expect_all_done_once(scheduler, graph);
       EXPECT_LT(report.time.value(), 6 * step.value()) << seed << ' ' << progress;
     }
   }
-  EXPECT_GT(late, 6);
+  EXPECT_GT(2 * late, runs);
 }
 
 }  // namespace
