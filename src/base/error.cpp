@@ -18,6 +18,14 @@ std::string join(const std::vector<Issue>& issues) {
   return text;
 }
 
+// Within the source tree, wherever that was on the machine that built the program.
+std::string_view within_sources(std::string_view file) {
+  for (const std::string_view top : {"/src/", "/include/"}) {
+    if (const std::size_t at = file.rfind(top); at != std::string_view::npos) return file.substr(at + 1);
+  }
+  return file;
+}
+
 }  // namespace
 
 std::string to_string(const Issue& issue) {
@@ -32,18 +40,6 @@ std::string to_string(const Issue& issue) {
   if (!issue.hint.empty()) text += " (" + issue.hint + ")";
   return text;
 }
-
-namespace {
-
-// Within the source tree, wherever that was on the machine that built the program.
-std::string_view within_sources(std::string_view file) {
-  for (const std::string_view top : {"/src/", "/include/"}) {
-    if (const std::size_t at = file.rfind(top); at != std::string_view::npos) return file.substr(at + 1);
-  }
-  return file;
-}
-
-}  // namespace
 
 InputError::InputError(std::vector<Issue> issues) : std::runtime_error(join(issues)), issues_(std::move(issues)) {}
 

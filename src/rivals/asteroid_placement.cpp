@@ -143,7 +143,7 @@ StepCost AsteroidPlacement::cost_of(const AsteroidPlan& plan) const {
   const std::vector<StageTimes> times = run_pipeline(run, micro_batches);
 
   std::vector<double> end_s(count);
-  std::vector<std::size_t> lowest;  // the first device of the lowest stage that takes part
+  std::vector<std::size_t> lowest;  // devices of the lowest stage that take part
   for (std::size_t p = 0; p < count; ++p) {
     const AsteroidStage& stage = plan.stages[p];
     const StageMemory one =
@@ -182,13 +182,14 @@ StepCost AsteroidPlacement::cost_of(const AsteroidPlan& plan) const {
     const CollectiveCost exchange =
         ring_all_reduce(network_, active, parameters * static_cast<double>(workload_.element));
     charge(exchange, active, cost.usage);
-    if (p == 0) lowest.assign(active.begin(), active.begin() + std::min<std::ptrdiff_t>(1, std::ssize(active)));
+    if (p == 0) lowest = active;
     end_s[p] = times[p].quiet_s + exchange.time_s;
     cost.time_s = std::max(cost.time_s, end_s[p] + update_s);
     if (p + 1 < count || p == 0 || workload_.tied_parameters == 0) continue;
     const auto tied = static_cast<double>(workload_.tied_parameters * workload_.element);
     const double begin_s = std::max(end_s[0], end_s[p]);
-    const double exchange_s = charge_exchange_between(network_, lowest, std::span(active).first(1), tied, cost.usage);
+    const double exchange_s =
+        charge_exchange_between(network_, std::span(lowest).first(1), std::span(active).first(1), tied, cost.usage);
     cost.time_s = std::max(cost.time_s, begin_s + exchange_s + update_s);
   }
   return cost;

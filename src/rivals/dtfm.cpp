@@ -248,19 +248,12 @@ class Dtfm final : public PlacedSystem {
 
  private:
   [[nodiscard]] std::vector<PlacedLayout> find_layouts(const StudyInput& study, SystemReport& report) const override {
-    std::vector<PlacedLayout> layouts;
-    add_layout(study, variant_, report, layouts);
-    return layouts;
-  }
-
-  static void add_layout(const StudyInput& study, Variant variant, SystemReport& report,
-                         std::vector<PlacedLayout>& layouts) {
-    const Workload workload = describe_workload(study.model, study.batch, study.wire, variant.granularity);
-    DtfmSearch planner(study, workload, variant);
+    const Workload workload = describe_workload(study.model, study.batch, study.wire, variant_.granularity);
+    DtfmSearch planner(study, workload, variant_);
     const std::vector<Candidate> ranked = planner.rank_shapes();
     if (ranked.empty()) {
       report.why = planner.why_not();
-      return;
+      return {};
     }
     Candidate best;
     DtfmScore best_score;
@@ -278,8 +271,8 @@ class Dtfm final : public PlacedSystem {
                       {"objective_data_parallel_s", best_score.data_parallel_s},
                       {"objective_pipeline_s", 2 * best_score.pipeline_s}};
     if (best.objective_s > 0) report.figures.emplace_back("layout_objective_s", best.objective_s);
-    layouts.push_back({std::move(layout), nullptr,
-                       std::make_unique<PipelineGrid>(study, workload, std::move(best.grid), best.schedule)});
+    return one_layout(std::move(layout),
+                      std::make_unique<PipelineGrid>(study, workload, std::move(best.grid), best.schedule));
   }
 
   std::string name_, summary_;

@@ -63,8 +63,8 @@ struct FleetMemory {
 /// A method whose devices hold their parts of the model between steps. It says which layouts it finds for a fleet, and
 /// the study is run on them:
 ///
-/// - of several candidates the best report is kept: under churn the shortest step of those that go on, with losses the
-///   first candidate that survives. Granted where devices may be lost, as the product's layout is chosen so.
+/// - of several candidates the best report is kept: the shortest step of those that go on, or that survive the losses.
+///   Granted where devices may be lost, as the product's layout is chosen so.
 /// - **A method plans again when devices turn out slow**: their rates are known from the step after the one in which
 ///   they changed. Then it finds layouts for the rates that steps have shown and for the devices that are there, and
 ///   goes on with the shorter step of these and of what it has. Granted: planning, and moving state between steps.

@@ -101,8 +101,7 @@ bool BlockComputer::can_compute(const sched::Tasklet& tasklet) {
   };
   if (op.kind == model::OpKind::gemm) {
     const std::optional<ProductBlock> block = multiply(tasklet);
-    const bool may_be_any = work_.open(op).in_units && block && block->type == DType::i64;
-    return block && (may_be_any || is_finite(block->type, block->bytes));
+    return block && (work_.open(op).may_be_any(block->type) || is_finite(block->type, block->bytes));
   }
   (void)work_.open(op);
   AttentionPair computer(op, work_.tensors(), work_.wire());

@@ -29,10 +29,6 @@ Seconds processor_time() {
   return Seconds(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec));
 }
 
-// Sums over tokens in 64 bits may be any integer (kernels/token_sums.hpp). Those of training that diverges are beyond
-// what other partial sums can be, and so may be those of a liar.
-bool may_be_any(const InProgress& state, DType type) { return state.in_units && type == DType::i64; }
-
 bool is_representable(kernels::Parallel& parallel, const comm::ResultView& result) {
   const DType type = result.header.output;
   std::atomic<bool> good{true};
@@ -150,8 +146,8 @@ Verdict Verifier::check(const sched::Tasklet& tasklet, const comm::ResultView& r
   }
   if (ratio == kNotRepresentable) {
     const Charge charge(*this);
-    const bool may_be = may_be_any(work_.open(work_.operation(tasklet.op)), result.header.output);
-    return may_be && computer_.equals(tasklet, result) ? Verdict::good : accuse(tasklet, false, 0);
+    const bool may_be_any = work_.open(work_.operation(tasklet.op)).may_be_any(result.header.output);
+    return may_be_any && computer_.equals(tasklet, result) ? Verdict::good : accuse(tasklet, false, 0);
   }
   if (!drawn) return Verdict::good;
   ++report_.checked;

@@ -31,6 +31,10 @@ struct InProgress {
   Block sums;             ///< partial sums of the whole result, from the pool; empty until the first block arrives
   kernels::TokenSumMatrix unit_sums;  ///< in place of them where sums count units and the wire has 16 bits
   KeptVector<GemmBox> finish;         ///< boxes of partial sums that begin at k = 0: together the part to finish
+
+  /// Whether sums of this type may be any integer: those over tokens in 64 bits (kernels/token_sums.hpp). Where
+  /// training diverges they are beyond what other partial sums can be, and so may be those of a liar.
+  [[nodiscard]] bool may_be_any(DType type) const { return in_units && type == DType::i64; }
 };
 
 /// Tokens that a product's block sums over; of no sequence where its header says that it does not.

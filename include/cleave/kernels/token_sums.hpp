@@ -5,8 +5,9 @@
 // tokens between two borders, at multiples of kBlockK tokens of the batch and where a sequence ends; or a float. So
 // integers add up to the same total however the tokens are dealt out.
 //
-// fp32: units of 2^-50 in 64 bits. Values below 2^10 have room; a larger gradient of a mean loss means that the
-// training has diverged. 16-bit wires: units of 2^-32, which 32 bits hold up to 1/2, and rows with more in 64 bits
+// fp32: units of 2^-50 in 64 bits. What one product adds must be below 2^12, what a block of a bias or a norm adds
+// below 2^10: a larger gradient of a mean loss means that the training has diverged, and is an error. Sums are exact to
+// 2^13 and wrap beyond. 16-bit wires: units of 2^-32, which 32 bits hold up to 1/2, and rows with more in 64 bits
 // (token_sum_matrix.hpp); what one product adds is cut off at 2^18.
 //
 // Example: sequences of 1024 tokens. The borders within the first two are at 1024, 1536 and 2048.

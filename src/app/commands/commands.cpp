@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "cleave/base/error.hpp"
@@ -16,8 +15,7 @@ namespace {
 
 // Commands of one process would read and write the same files as often as mpirun starts them.
 bool is_left_to_first_process(const std::string& command) {
-  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (rank == nullptr || launcher_rank() == 0) return false;
+  if (!under_mpirun() || launcher_rank() == 0) return false;
   if (launcher_rank() == 1)
     fmt::print(stderr, "cleave: warning: {} is done by one process: the first of those that mpirun started\n", command);
   return true;

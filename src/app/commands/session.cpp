@@ -63,6 +63,8 @@ int launcher_rank() {
   return value == nullptr ? 0 : std::atoi(value);
 }
 
+bool under_mpirun() { return std::getenv("OMPI_COMM_WORLD_RANK") != nullptr; }
+
 bool is_first_on_its_host() {
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"}) {
     if (const char* value = std::getenv(name)) return std::atoi(value) == 0;
@@ -72,8 +74,7 @@ bool is_first_on_its_host() {
 
 void let_first_rank_leave() {
   static bool waited = false;
-  const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
-  if (waited || launcher_rank() == 0 || !under_mpirun || comm::launcher_keeps_survivors()) return;
+  if (waited || launcher_rank() == 0 || !under_mpirun() || comm::launcher_keeps_survivors()) return;
   waited = true;
   std::signal(SIGTERM, SIG_DFL);
   std::this_thread::sleep_for(kFirstRankPatience);

@@ -20,6 +20,9 @@ namespace cleave::app {
 /// The rank that the launcher gave this process, known before MPI starts; 0 without a launcher.
 [[nodiscard]] int launcher_rank();
 
+/// True where mpirun started this process; false for other launchers, such as srun.
+[[nodiscard]] bool under_mpirun();
+
 /// True where the launcher says that no rank of this host comes before this one, or says nothing.
 [[nodiscard]] bool is_first_on_its_host();
 

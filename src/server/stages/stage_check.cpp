@@ -175,11 +175,15 @@ StageCheck::Wrong StageCheck::audit(const Tasklet& tasklet) {
   return compare_visit({tasklet.stage, tasklet.errand == Errand::backward, item.sequence}, {}, std::nullopt, true);
 }
 
-bool StageCheck::has_sums(const Tasklet& tasklet, std::span<const std::byte> answer) {
+std::optional<StageCheck::Bytes> StageCheck::own_sums(const Tasklet& tasklet) {
   Sums sums = sums_[tasklet.item.owner];
   sums.stage = tasklet.stage;
   sums.partial = tasklet.item.partial;
-  const std::optional<Bytes> own = sum_again(sums, *tasklet.item.slices);
+  return sum_again(sums, *tasklet.item.slices);
+}
+
+bool StageCheck::has_sums(const Tasklet& tasklet, std::span<const std::byte> answer) {
+  const std::optional<Bytes> own = own_sums(tasklet);
   return own && std::ranges::equal(*own, answer);
 }
 
@@ -205,12 +209,7 @@ bool StageCheck::cannot_be_computed(const Tasklet& tasklet) {
       const auto fails = [&](std::int32_t owner) { return !sum_again(sums, numbers_.slices_of(owner)); };
       return fails(item.owner) || (item.others && std::ranges::any_of(*item.others, fails));
     }
-    case Errand::send_sums: {
-      Sums sums = sums_[item.owner];
-      sums.stage = tasklet.stage;
-      sums.partial = item.partial;
-      return !sum_again(sums, *item.slices);
-    }
+    case Errand::send_sums: return !own_sums(tasklet);
     default: return false;
   }
 }

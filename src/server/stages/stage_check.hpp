@@ -82,6 +82,8 @@ class StageCheck {
   // Makes each answer of a visit again, in order; none where values are not finite.
   [[nodiscard]] std::optional<std::vector<Bytes>> make_again(const VisitId& visit, const Parts& parts);
   [[nodiscard]] std::optional<Bytes> sum_again(const Sums& sums, const std::vector<plan::PieceSlice>& slices);
+  // What a tasklet that sends sums is to send; none where the server cannot make the sums.
+  [[nodiscard]] std::optional<Bytes> own_sums(const sched::Tasklet& tasklet);
   [[nodiscard]] Wrong compare_visit(const VisitId& visit, const SipKey& key, const std::optional<SipTag>& answer,
                                     bool by_server);
   [[nodiscard]] Wrong compare_sums(std::int32_t owner, const std::vector<plan::PieceSlice>& slices, const SipKey& key,
