@@ -31,17 +31,19 @@ CLEAVE_INLINE double write_and_sum(const float* next, std::int64_t n, const Writ
 }
 
 /// Of the rows of a chunk: a row's result is written while the next row is summed, so that memory is read and written
-/// at the same time.
+/// at the same time. `past_caches`: whether results are stored past the caches.
 template <class Floats>
 CLEAVE_INLINE void layer_norm_rows(ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
-                                   float* rstd) {
+                                   float* rstd, bool past_caches) {
   const std::int64_t n = x.cols;
   double sum = x.rows > 0 ? lanes::sum<Floats>(x.row(0), n) : 0.0;
   for (std::int64_t i = 0; i < x.rows; ++i) {
     const float *const row = x.row(i), mean_i = static_cast<float>(sum / static_cast<double>(n));
     float* const to = y.row(i);
+    const float* const next = i + 1 < x.rows ? x.row(i + 1) : nullptr;
+    const float* const wanted_soon = past_caches && next != nullptr ? next : to;
     const double squares = lanes::sum<Floats>(n, [&](std::int64_t t, std::int64_t count, Floats& out) CLEAVE_TERM {
-      __builtin_prefetch(to + t, 1, 2);  // memory has nothing else to do
+      lanes::fetch(wanted_soon + t);  // memory has nothing else to do
       lanes::load(out, row + t, count, mean_i);
       out -= mean_i;
       out *= out;
@@ -53,16 +55,17 @@ CLEAVE_INLINE void layer_norm_rows(ConstRows x, const float* w, const float* b, 
       lanes::load(weight, w + t, count);
       lanes::load(bias, b + t, count);
       out = (out - mean_i) * rstd_i * weight + bias;
-      lanes::store(to + t, out, count);
+      lanes::store(to + t, out, count, past_caches);
     };
-    sum = write_and_sum<Floats>(i + 1 < x.rows ? x.row(i + 1) : nullptr, n, write, [](Floats&) CLEAVE_TERM {});
+    sum = write_and_sum<Floats>(next, n, write, [](Floats&) CLEAVE_TERM {});
     mean[i] = mean_i;
     rstd[i] = rstd_i;
   }
+  lanes::finish_stores_past_caches();
 }
 
 template <class Floats>
-CLEAVE_INLINE void rms_norm_rows(ConstRows x, const float* w, double eps, Rows y, float* rstd) {
+CLEAVE_INLINE void rms_norm_rows(ConstRows x, const float* w, double eps, Rows y, float* rstd, bool past_caches) {
   const std::int64_t n = x.cols;
   double squares = x.rows > 0 ? lanes::dot<Floats>(x.row(0), x.row(0), n) : 0.0;
   for (std::int64_t i = 0; i < x.rows; ++i) {
@@ -74,12 +77,13 @@ CLEAVE_INLINE void rms_norm_rows(ConstRows x, const float* w, double eps, Rows y
       lanes::load(out, row + t, count);
       lanes::load(weight, w + t, count);
       out = out * rstd_i * weight;
-      lanes::store(to + t, out, count);
+      lanes::store(to + t, out, count, past_caches);
     };
     squares = write_and_sum<Floats>(i + 1 < x.rows ? x.row(i + 1) : nullptr, n, write,
                                     [](Floats& out) CLEAVE_TERM { out *= out; });
     rstd[i] = rstd_i;
   }
+  lanes::finish_stores_past_caches();
 }
 
 /// Rows that are worked on together, so that weights and column sums are read and written once for all of them: for
@@ -90,18 +94,20 @@ inline constexpr int kRowsAtOnce = 2;
 template <>
 inline constexpr int kRowsAtOnce<lanes::Whole> = 4;
 
-/// A row in its backward pass. `mean` is 0 for RMSNorm, where none was taken off; dx is null where it is not wanted.
+/// A row in its backward pass. `mean` is 0 for RMSNorm, where none was taken off; dx is null where it is not wanted,
+/// and stored past the caches where `past_caches`.
 struct NormedRow {
   const float *x, *dy;
   float mean, rstd;
   float* dx;
+  bool past_caches;
 };
 
 /// Sums over each row that its dx needs: of g = dy * w and of g * n, n = (x - mean) * rstd. Adds the rows, in order, to
-/// the chunk's dw and, where kBias, db.
+/// the chunk's dw and, where kBias, db. Meanwhile the x of the `next` rows, if any, are fetched.
 template <class Floats, bool kBias, int kRows>
-CLEAVE_INLINE void add_row_sums(const NormedRow* rows, std::int64_t n, const float* w, float* dw, float* db,
-                                double* g_sum, double* gn_sum) {
+CLEAVE_INLINE void add_row_sums(const NormedRow* rows, const NormedRow* next, std::int64_t n, const float* w, float* dw,
+                                float* db, double* g_sum, double* gn_sum) {
   for (int r = 0; r < kRows; ++r) g_sum[r] = gn_sum[r] = 0;
   for (std::int64_t block = 0; block < n; block += lanes::kBlock) {
     const std::int64_t end = n - block < lanes::kBlock ? n : block + lanes::kBlock;
@@ -112,6 +118,7 @@ CLEAVE_INLINE void add_row_sums(const NormedRow* rows, std::int64_t n, const flo
       lanes::load(dw_lanes, dw + t, count);
       if constexpr (kBias) lanes::load(db_lanes, db + t, count);
       for (int r = 0; r < kRows; ++r) {
+        if (next != nullptr) lanes::fetch(next[r].x + t);
         Floats normed, upstream;
         lanes::load(normed, rows[r].x + t, count);
         lanes::load(upstream, rows[r].dy + t, count);
@@ -137,34 +144,31 @@ CLEAVE_INLINE void add_row_sums(const NormedRow* rows, std::int64_t n, const flo
   }
 }
 
-/// kRows rows of either backward pass; a null db stands for RMSNorm. While dx is written, the rows that are summed next
-/// are fetched, null where there are none.
+/// kRows rows of either backward pass; a null db stands for RMSNorm. Half of the rows that follow, null where there are
+/// none, is fetched while these are summed, half while dx is written, so that memory is never idle.
 template <class Floats, int kRows>
 CLEAVE_INLINE void norm_backward_of(const NormedRow* rows, const NormedRow* next, std::int64_t n, const float* w,
                                     float* dw, float* db) {
   double g_sum[kRows], gn_sum[kRows];
   if (db == nullptr)
-    add_row_sums<Floats, false, kRows>(rows, n, w, dw, db, g_sum, gn_sum);
+    add_row_sums<Floats, false, kRows>(rows, next, n, w, dw, db, g_sum, gn_sum);
   else
-    add_row_sums<Floats, true, kRows>(rows, n, w, dw, db, g_sum, gn_sum);
+    add_row_sums<Floats, true, kRows>(rows, next, n, w, dw, db, g_sum, gn_sum);
   for (int r = 0; r < kRows; ++r) {
     const NormedRow row = rows[r];
     if (row.dx == nullptr) continue;
     const auto g_mean = static_cast<float>(g_sum[r] / static_cast<double>(n));
     const auto gn_mean = static_cast<float>(gn_sum[r] / static_cast<double>(n));
-    const float* const next_x = next == nullptr ? nullptr : next[r].x;
     const float* const next_dy = next == nullptr ? nullptr : next[r].dy;
     lanes::for_each(n, [&](std::int64_t t, std::int64_t count) CLEAVE_TERM {
-      if (next_x != nullptr) {
-        lanes::touch(next_x + t);
-        lanes::touch(next_dy + t);
-      }
+      if (next_dy != nullptr) lanes::fetch(next_dy + t);
       Floats normed, upstream, weight;
       lanes::load(normed, row.x + t, count);
       lanes::load(upstream, row.dy + t, count);
       lanes::load(weight, w + t, count);
       normed = (normed - row.mean) * row.rstd;
-      lanes::store(row.dx + t, (upstream * weight - g_mean - normed * gn_mean) * row.rstd, count);
+      const Floats dx = (upstream * weight - g_mean - normed * gn_mean) * row.rstd;
+      lanes::store(row.dx + t, dx, count, row.past_caches);
     });
   }
 }
@@ -178,6 +182,7 @@ CLEAVE_INLINE void norm_backward_rows(const NormedRow* rows, std::int64_t count,
   for (; r + kRows <= count; r += kRows)
     norm_backward_of<Floats, kRows>(rows + r, r + 2 * kRows <= count ? rows + r + kRows : nullptr, n, w, dw, db);
   for (; r < count; ++r) norm_backward_of<Floats, 1>(rows + r, r + 1 < count ? rows + r + 1 : nullptr, n, w, dw, db);
+  lanes::finish_stores_past_caches();
 }
 
 /// out[j] = sum over chunks of partial[chunk * stride + j], in double.
@@ -209,7 +214,7 @@ void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float*
                    Rows dx, float* dw, float* db) {
   const std::int64_t n = x.cols, chunks = (x.rows + kSumRows - 1) / kSumRows, column_sums = n + kApart,
                      stride = 2 * column_sums;
-  const bool wanted = dx.data != nullptr;
+  const bool wanted = dx.data != nullptr, past_caches = passes_caches(dx, dy);
   CLEAVE_ASSERT(dy.rows == x.rows && dy.cols == n && (!wanted || (dx.rows == x.rows && dx.cols == n)),
                 "shapes differ from {} x {}", x.rows, n);
   thread_local std::vector<float> memory;  // kept: fresh pages would cost more than the sums
@@ -218,7 +223,8 @@ void norm_backward(Parallel& parallel, ConstRows x, const float* w, const float*
   parallel.for_chunks(x.rows, kSumRows, [&](std::int64_t begin, std::int64_t end) {
     NormedRow rows[kSumRows];
     for (std::int64_t i = begin; i < end; ++i)
-      rows[i - begin] = {x.row(i), dy.row(i), mean == nullptr ? 0.0F : mean[i], rstd[i], wanted ? dx.row(i) : nullptr};
+      rows[i - begin] = {x.row(i),   dy.row(i), mean == nullptr ? 0.0F : mean[i], rstd[i], wanted ? dx.row(i) : nullptr,
+                         past_caches};
     float* const sums = partial + begin / kSumRows * stride;
     CLEAVE_DISPATCH_LANES(norm_backward_rows)
     (rows, end - begin, n, w, sums, db == nullptr ? nullptr : sums + column_sums);
@@ -234,9 +240,10 @@ std::int64_t rows_of_chunk(std::int64_t cols) { return 4 * rows_per_chunk(cols);
 
 void layer_norm(Parallel& parallel, ConstRows x, const float* w, const float* b, double eps, Rows y, float* mean,
                 float* rstd) {
+  const bool past_caches = passes_caches(y, x);
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
     CLEAVE_DISPATCH_LANES(layer_norm_rows)
-    (x.band(begin, end), w, b, eps, y.band(begin, end), mean + begin, rstd + begin);
+    (x.band(begin, end), w, b, eps, y.band(begin, end), mean + begin, rstd + begin, past_caches);
   });
 }
 
@@ -246,8 +253,10 @@ void layer_norm_backward(Parallel& parallel, ConstRows x, const float* w, const 
 }
 
 void rms_norm(Parallel& parallel, ConstRows x, const float* w, double eps, Rows y, float* rstd) {
+  const bool past_caches = passes_caches(y, x);
   parallel.for_chunks(x.rows, rows_of_chunk(x.cols), [&](std::int64_t begin, std::int64_t end) {
-    CLEAVE_DISPATCH_LANES(rms_norm_rows)(x.band(begin, end), w, eps, y.band(begin, end), rstd + begin);
+    CLEAVE_DISPATCH_LANES(rms_norm_rows)
+    (x.band(begin, end), w, eps, y.band(begin, end), rstd + begin, past_caches);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "row_chunks.hpp"
 #include "same_bits.hpp"
 
 namespace cleave::kernels {
@@ -123,6 +124,59 @@ TEST_P(Norms, SameBitsForAnyThreads) {
     for (const auto& part : {c.rstd, c.mean, c.dx, c.dw, c.db}) append(all, part);
     return all;
   });
+}
+
+/// Rows over some floats, the first of which lies `shift` floats behind the beginning of a cache line.
+Rows rows_at(Floats& memory, std::int64_t shift, std::int64_t rows, std::int64_t cols, std::int64_t ld) {
+  constexpr std::int64_t kLine = 16;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float);
+  const auto beyond = static_cast<std::int64_t>(address % kLine);
+  return {memory.data() + (kLine - beyond) % kLine + shift, rows, cols, ld};
+}
+
+TEST_P(Norms, LargeResultsPastTheCachesHaveTheSameBits) {
+  constexpr std::int64_t kRows = 8201, kCols = 1029, kStride = 1040;  // 32 MiB; rows end within a line
+  constexpr auto kSize = static_cast<std::size_t>(kRows * kStride + 32);
+  Floats x(kSize), dy(kSize);
+  const Floats some = noise(4099, 1), others = noise(4093, 2);
+  for (std::size_t i = 0; i < kSize; ++i) {
+    x[i] = some[i % some.size()];
+    dy[i] = others[i % others.size()];
+  }
+  const Floats w = noise(kCols, 3, 0.3, 1), b = noise(kCols, 4, 0.5);
+  Parallel two(2);
+  const auto results = [&](std::int64_t shift) {
+    Floats y(kSize, 5), dx(kSize, 5), mean(kRows), rstd(kRows), dw(kCols), db(kCols);
+    const ConstRows input(x.data(), kRows, kCols, kStride), gradient(dy.data(), kRows, kCols, kStride);
+    const Rows output = rows_at(y, shift, kRows, kCols, kStride), d_input = rows_at(dx, shift, kRows, kCols, kStride);
+    EXPECT_EQ(passes_caches(output, input), shift == 0);
+    EXPECT_EQ(passes_caches(d_input, gradient), shift == 0);
+    if (GetParam()) {
+      rms_norm(two, input, w.data(), kEps, output, rstd.data());
+      rms_norm_backward(two, input, w.data(), rstd.data(), gradient, d_input, dw.data());
+    } else {
+      layer_norm(two, input, w.data(), b.data(), kEps, output, mean.data(), rstd.data());
+      layer_norm_backward(two, input, w.data(), mean.data(), rstd.data(), gradient, d_input, dw.data(), db.data());
+    }
+    Floats all;
+    for (const Rows& rows : {output, d_input})
+      all.insert(all.end(), rows.data, rows.data + (kRows - 1) * kStride + kCols + 1);  // and a float behind the end
+    for (const Floats& part : {rstd, dw, db}) append(all, part);
+    return all;
+  };
+  EXPECT_TRUE(testing_tools::same_bits(results(0), results(1)));
+}
+
+TEST(PastCaches, OnlyLargeResultsOfTheirOwnThatBeginLines) {
+  alignas(64) float result[16] = {}, other[16] = {};  // nothing is read
+  const auto passes = [&](std::int64_t rows, std::int64_t cols, std::int64_t ld, const float* of) {
+    return passes_caches(Rows(result, rows, cols, ld), ConstRows(of, rows, cols, ld));
+  };
+  EXPECT_TRUE(passes(2048, 4096, 4096, other));
+  EXPECT_FALSE(passes(2047, 4096, 4096, other));                            // may still be in a cache
+  EXPECT_FALSE(passes(2048, 4096, 4096, result));                           // in place
+  EXPECT_FALSE(passes(2049, 4096, 4097, other));                            // rows begin anywhere
+  EXPECT_FALSE(passes_caches(Rows(), ConstRows(other, 2048, 4096, 4096)));  // not wanted
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Norms, testing::Bool(),
