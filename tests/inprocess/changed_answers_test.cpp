@@ -17,9 +17,12 @@
 #include "head_in_parts.hpp"
 #include "passing_on.hpp"
 #include "run.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::testing_run {
 namespace {
+
+using testing_support::all_or_few;
 
 using comm::StageErrand;
 
@@ -191,14 +194,16 @@ Change huge_norms() {
   }};
 }
 
-/// With any device as the liar; nobody else is ever accused, and some liar is found out.
+/// With any device (under the address sanitizer every third) as the liar; nobody else is ever accused, and some liar is
+/// found out.
 void expect_only_the_liar_accused(const Setting& s) {
   const std::uint64_t honest = honest_bits(s);
   std::int64_t found = 0;
-  for (const fleet::DeviceProfile& device : s.devices) {
-    const Ended ended = train_with(s, device.id, huge_norms());
-    for (const DeviceId accused : ended.distrusted) EXPECT_EQ(accused, device.id) << "the liar is " << device.id.value;
-    EXPECT_EQ(ended.hash, honest) << device.id.value;
+  for (std::size_t i = 0; i < s.devices.size(); i += all_or_few(1, 3)) {
+    const DeviceId liar = s.devices[i].id;
+    const Ended ended = train_with(s, liar, huge_norms());
+    for (const DeviceId accused : ended.distrusted) EXPECT_EQ(accused, liar) << "the liar is " << liar.value;
+    EXPECT_EQ(ended.hash, honest) << liar.value;
     found += std::ssize(ended.distrusted);
   }
   EXPECT_GT(found, 0);

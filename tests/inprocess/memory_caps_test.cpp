@@ -15,8 +15,8 @@ namespace {
 
 #ifdef __SANITIZE_ADDRESS__
 constexpr std::uint64_t kSchedulesPerMemory = 1;            // five times as slow, and for memory alone
-constexpr double kMemoryStep = 2.1, kLossMemoryStep = 2.7;  // from one memory to the next
-constexpr int kMemoryLayouts = 90;
+constexpr double kMemoryStep = 3.2, kLossMemoryStep = 4.5;  // from one memory to the next
+constexpr int kMemoryLayouts = 50;
 #else
 constexpr std::uint64_t kSchedulesPerMemory = 3;
 constexpr double kMemoryStep = 1.31, kLossMemoryStep = 1.47;

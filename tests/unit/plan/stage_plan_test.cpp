@@ -460,7 +460,7 @@ TEST(StagePlan, GoesInRoundsWhereMemoryIsShort) {
     const Seconds bound = stage_lower_bound(work, plan, devices, kWide, none);
     EXPECT_LE(floor_of(work, devices, kWide, none).value(), bound.value());
     EXPECT_LE(bound.value(), plan.forecast.value());
-    for (const StagePlan& other : stage_candidates(work, devices, {.server = kWide}, 64))
+    for (const StagePlan& other : stage_candidates(work, devices, {.server = kWide}, all_or_few(64, 8)))
       expect_sound(with_head_parts(work, other.head_parts), other, devices);
   }
   // Where memory is not short nothing else is tried.
@@ -478,7 +478,7 @@ TEST(StagePlan, FitsShortMemoryWhateverTheLinks) {
     const StageWork work = work_of(config, 128);
     const std::pair<std::pair<double, double>, std::pair<double, double>> links[] = {
         {home, slow}, {alike, alike}, {fibre, slow}, {fibre, fibre}, {home, fibre}};
-    for (const auto& [down, up] : std::span(links).first(all_or_few(5, 2))) {
+    for (const auto& [down, up] : std::span(links).first(all_or_few(5, 1))) {
       fleet::DeviceGroup group;
       group.name = "edge";
       group.count = count;
