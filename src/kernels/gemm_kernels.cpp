@@ -16,15 +16,35 @@
 namespace cleave::kernels {
 namespace {
 
+// What the library was built with. Asked for others, it ends the program. Distributions build it for all x86-64; built
+// for the processor that builds it (configure auto), it may have none of these.
+#ifdef BLIS_CONFIG_GENERIC
+constexpr bool kHasGeneric = true;
+#else
+constexpr bool kHasGeneric = false;
+#endif
+#ifdef BLIS_CONFIG_HASWELL
+constexpr bool kHasHaswell = true;
+#else
+constexpr bool kHasHaswell = false;
+#endif
+#ifdef BLIS_CONFIG_SKX
+constexpr bool kHasSkx = true;
+#else
+constexpr bool kHasSkx = false;
+#endif
+
 struct Family {
   GemmKernels kernels;
   std::string_view name;
   arch_t arch;
   Instructions needs;
+  bool built;
 };
-constexpr std::array kFamilies = {Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC, Instructions::baseline},
-                                  Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL, Instructions::avx2},
-                                  Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX, Instructions::avx512}};
+constexpr std::array kFamilies = {
+    Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC, Instructions::baseline, kHasGeneric},
+    Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL, Instructions::avx2, kHasHaswell},
+    Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX, Instructions::avx512, kHasSkx}};
 constexpr const char* kVariable = "BLIS_ARCH_TYPE";
 constexpr int kNotSelected = -1;
 
@@ -47,7 +67,10 @@ std::optional<GemmKernels> parse_gemm_kernels(std::string_view name) {
   return std::nullopt;
 }
 
-bool processor_supports(GemmKernels kernels) { return family_of(kernels).needs <= usable_instructions(); }
+bool processor_supports(GemmKernels kernels) {
+  const Family& family = family_of(kernels);
+  return family.built && family.needs <= usable_instructions();
+}
 
 GemmKernels best_gemm_kernels() {
   if (const char* wish = std::getenv(kVariable); wish != nullptr && *wish != '\0') {
@@ -73,6 +96,9 @@ void select_gemm_kernels(GemmKernels kernels) {
   if (before != kNotSelected)
     throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
                            fmt::format("this process already uses {}", name_of(static_cast<GemmKernels>(before))));
+  if (!family.built)
+    throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
+                           "this BLIS was built without them; of its configurations, x86_64 has all");
   if (!processor_supports(kernels))
     throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
                            fmt::format("they need {}, and this processor has {}{}", cleave::name_of(family.needs),

@@ -19,7 +19,8 @@ enum class GemmKernels : int { generic = 0, haswell = 1, skx = 2 };
 /// The family of that name; none for any other text.
 [[nodiscard]] std::optional<GemmKernels> parse_gemm_kernels(std::string_view name);
 
-/// Whether this processor can run them (haswell: AVX2 and FMA; skx: AVX-512 F, DQ, BW and VL).
+/// Whether this processor can run them (haswell: AVX2 and FMA; skx: AVX-512 F, DQ, BW and VL), and BLIS was built with
+/// them.
 [[nodiscard]] bool processor_supports(GemmKernels kernels);
 
 /// The fastest family that this processor can run, or what the user's BLIS_ARCH_TYPE asks for.
