@@ -16,40 +16,37 @@
 namespace cleave::kernels {
 namespace {
 
-// What the library was built with. Asked for others, it ends the program. Distributions build it for all x86-64; built
-// for the processor that builds it (configure auto), it may have none of these.
-#ifdef BLIS_CONFIG_GENERIC
-constexpr bool kHasGeneric = true;
-#else
-constexpr bool kHasGeneric = false;
-#endif
-#ifdef BLIS_CONFIG_HASWELL
-constexpr bool kHasHaswell = true;
-#else
-constexpr bool kHasHaswell = false;
-#endif
-#ifdef BLIS_CONFIG_SKX
-constexpr bool kHasSkx = true;
-#else
-constexpr bool kHasSkx = false;
-#endif
-
 struct Family {
   GemmKernels kernels;
   std::string_view name;
   arch_t arch;
   Instructions needs;
-  bool built;
 };
-constexpr std::array kFamilies = {
-    Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC, Instructions::baseline, kHasGeneric},
-    Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL, Instructions::avx2, kHasHaswell},
-    Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX, Instructions::avx512, kHasSkx}};
+constexpr std::array kFamilies = {Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC, Instructions::baseline},
+                                  Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL, Instructions::avx2},
+                                  Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX, Instructions::avx512}};
 constexpr const char* kVariable = "BLIS_ARCH_TYPE";
 constexpr int kNotSelected = -1;
 
 std::atomic<int> selected{kNotSelected};
 std::mutex selecting;
+
+// Whether BLIS was built with them: asked for others, it ends the program. Distributions build it for all x86-64; built
+// for the processor that builds it (configure auto), it may have none of these.
+bool is_built(GemmKernels kernels) {
+  switch (kernels) {
+#ifdef BLIS_CONFIG_GENERIC
+    case GemmKernels::generic: return true;
+#endif
+#ifdef BLIS_CONFIG_HASWELL
+    case GemmKernels::haswell: return true;
+#endif
+#ifdef BLIS_CONFIG_SKX
+    case GemmKernels::skx: return true;
+#endif
+    default: return false;
+  }
+}
 
 const Family& family_of(GemmKernels kernels) {
   for (const auto& family : kFamilies)
@@ -67,10 +64,7 @@ std::optional<GemmKernels> parse_gemm_kernels(std::string_view name) {
   return std::nullopt;
 }
 
-bool processor_supports(GemmKernels kernels) {
-  const Family& family = family_of(kernels);
-  return family.built && family.needs <= usable_instructions();
-}
+bool is_usable(GemmKernels kernels) { return is_built(kernels) && family_of(kernels).needs <= usable_instructions(); }
 
 GemmKernels best_gemm_kernels() {
   if (const char* wish = std::getenv(kVariable); wish != nullptr && *wish != '\0') {
@@ -83,8 +77,8 @@ GemmKernels best_gemm_kernels() {
         fmt::format("use {} (skx), {} (haswell) or {} (generic), or unset it", static_cast<int>(BLIS_ARCH_SKX),
                     static_cast<int>(BLIS_ARCH_HASWELL), static_cast<int>(BLIS_ARCH_GENERIC)));
   }
-  if (processor_supports(GemmKernels::skx)) return GemmKernels::skx;
-  if (processor_supports(GemmKernels::haswell)) return GemmKernels::haswell;
+  if (is_usable(GemmKernels::skx)) return GemmKernels::skx;
+  if (is_usable(GemmKernels::haswell)) return GemmKernels::haswell;
   return GemmKernels::generic;
 }
 
@@ -96,10 +90,10 @@ void select_gemm_kernels(GemmKernels kernels) {
   if (before != kNotSelected)
     throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
                            fmt::format("this process already uses {}", name_of(static_cast<GemmKernels>(before))));
-  if (!family.built)
+  if (!is_built(kernels))
     throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
                            "this BLIS was built without them; of its configurations, x86_64 has all");
-  if (!processor_supports(kernels))
+  if (family.needs > usable_instructions())
     throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
                            fmt::format("they need {}, and this processor has {}{}", cleave::name_of(family.needs),
                                        cleave::name_of(usable_instructions()),

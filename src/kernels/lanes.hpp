@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "intrinsics.hpp"
 #include "versions.hpp"
 
 /// Marks a lambda that is used as a term of lanes::sum.
@@ -86,27 +85,6 @@ CLEAVE_INLINE void store(float* to, const Floats& from, std::int64_t count = kLa
   float padded[kLanes];
   store_all(padded, from);
   for (std::int64_t l = 0; l < count; ++l) to[l] = padded[l];
-}
-
-/// The same, where `past_caches` past the caches: the line, which `to` begins, is not read from memory first. For
-/// results that are out of the caches before they are read. Other threads see them after finish_stores_past_caches().
-template <class Floats>
-CLEAVE_INLINE void store(float* to, const Floats& from, std::int64_t count, [[maybe_unused]] bool past_caches) {
-#ifdef CLEAVE_HAS_VERSIONS
-  if (past_caches && count == kLanes) {
-    __m128 quarters[kLanes / 4];
-    static_assert(sizeof quarters == sizeof from);
-    std::memcpy(quarters, &from, sizeof quarters);
-    for (int i = 0; i < kLanes / 4; ++i) _mm_stream_ps(to + 4 * i, quarters[i]);  // every x86-64 processor has it
-    return;
-  }
-#endif
-  store(to, from, count);
-}
-CLEAVE_INLINE void finish_stores_past_caches() {
-#ifdef CLEAVE_HAS_VERSIONS
-  _mm_sfence();
-#endif
 }
 
 /// Halves are added until one lane is left: lane l and l + 8, then l + 4, and so on.

@@ -10,6 +10,7 @@
 
 #include "cleave/base/error.hpp"
 #include "lanes.hpp"
+#include "past_caches.hpp"
 #include "row_chunks.hpp"
 #include "versions.hpp"
 
@@ -55,13 +56,13 @@ CLEAVE_INLINE void layer_norm_rows(ConstRows x, const float* w, const float* b, 
       lanes::load(weight, w + t, count);
       lanes::load(bias, b + t, count);
       out = (out - mean_i) * rstd_i * weight + bias;
-      lanes::store(to + t, out, count, past_caches);
+      store_result(to + t, out, count, past_caches);
     };
     sum = write_and_sum<Floats>(next, n, write, [](Floats&) CLEAVE_TERM {});
     mean[i] = mean_i;
     rstd[i] = rstd_i;
   }
-  lanes::finish_stores_past_caches();
+  finish_stores_past_caches();
 }
 
 template <class Floats>
@@ -77,13 +78,13 @@ CLEAVE_INLINE void rms_norm_rows(ConstRows x, const float* w, double eps, Rows y
       lanes::load(out, row + t, count);
       lanes::load(weight, w + t, count);
       out = out * rstd_i * weight;
-      lanes::store(to + t, out, count, past_caches);
+      store_result(to + t, out, count, past_caches);
     };
     squares = write_and_sum<Floats>(i + 1 < x.rows ? x.row(i + 1) : nullptr, n, write,
                                     [](Floats& out) CLEAVE_TERM { out *= out; });
     rstd[i] = rstd_i;
   }
-  lanes::finish_stores_past_caches();
+  finish_stores_past_caches();
 }
 
 /// Rows that are worked on together, so that weights and column sums are read and written once for all of them: for
@@ -168,7 +169,7 @@ CLEAVE_INLINE void norm_backward_of(const NormedRow* rows, const NormedRow* next
       lanes::load(weight, w + t, count);
       normed = (normed - row.mean) * row.rstd;
       const Floats dx = (upstream * weight - g_mean - normed * gn_mean) * row.rstd;
-      lanes::store(row.dx + t, dx, count, row.past_caches);
+      store_result(row.dx + t, dx, count, row.past_caches);
     });
   }
 }
@@ -182,7 +183,7 @@ CLEAVE_INLINE void norm_backward_rows(const NormedRow* rows, std::int64_t count,
   for (; r + kRows <= count; r += kRows)
     norm_backward_of<Floats, kRows>(rows + r, r + 2 * kRows <= count ? rows + r + kRows : nullptr, n, w, dw, db);
   for (; r < count; ++r) norm_backward_of<Floats, 1>(rows + r, r + 1 < count ? rows + r + 1 : nullptr, n, w, dw, db);
-  lanes::finish_stores_past_caches();
+  finish_stores_past_caches();
 }
 
 /// out[j] = sum over chunks of partial[chunk * stride + j], in double.

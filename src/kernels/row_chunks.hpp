@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cleave/kernels/matrix.hpp"
 #include "cleave/kernels/parallel.hpp"
 
 namespace cleave::kernels {
@@ -20,15 +19,6 @@ void for_rows(Parallel& parallel, std::int64_t rows, std::int64_t cols, const Bo
   parallel.for_chunks(rows, rows_per_chunk(cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) body(i);
   });
-}
-
-/// Whether a result is so large that little of it would still be in a cache when it is read, so that it is stored past
-/// the caches (lanes.hpp). Not where it replaces what it is made `of`, which is in a cache; rows must begin cache
-/// lines.
-inline bool passes_caches(Rows result, ConstRows of) {
-  constexpr std::int64_t kLargerThanCaches = std::int64_t{8} << 20, kLine = 16;  // floats: 32 MiB, 64 B
-  return result.data != nullptr && result.data != of.data && result.rows * result.cols >= kLargerThanCaches &&
-         result.ld % kLine == 0 && reinterpret_cast<std::uintptr_t>(result.data) % (kLine * sizeof(float)) == 0;
 }
 
 /// Rows whose column sums are formed in fp32 before they are carried over into double.

@@ -66,10 +66,10 @@ std::string name_of_case(const ::testing::TestParamInfo<std::tuple<const char*, 
   return std::string(std::get<0>(info.param)) + "_" + std::string(name_of(std::get<1>(info.param)));
 }
 
-constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
+constexpr DType kFamilyTypes[] = {DType::f32, DType::f16, DType::bf16};
 INSTANTIATE_TEST_SUITE_P(All, Families,
                          ::testing::Combine(::testing::Values("gpt2", "opt", "llama"),
-                                            ::testing::ValuesIn(std::span(kTypes).first(all_or_few(3, 2)))),
+                                            ::testing::ValuesIn(std::span(kFamilyTypes).first(all_or_few(3, 2)))),
                          name_of_case);
 
 TEST(Frozen, TensorsKeepTheirBitsAndCostNoProducts) {

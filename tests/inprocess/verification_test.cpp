@@ -110,10 +110,10 @@ std::string name_of(const ::testing::TestParamInfo<Liars::ParamType>& test) {
          (std::get<1>(test.param) == DType::f32 ? "_fp32" : "_bf16");
 }
 
-constexpr DType kTypes[] = {DType::bf16, DType::f32};
+constexpr DType kLiarTypes[] = {DType::bf16, DType::f32};
 INSTANTIATE_TEST_SUITE_P(Kinds, Liars,
                          ::testing::Combine(::testing::ValuesIn(kKinds),
-                                            ::testing::ValuesIn(std::span(kTypes).first(all_or_few(2, 1)))),
+                                            ::testing::ValuesIn(std::span(kLiarTypes).first(all_or_few(2, 1)))),
                          name_of);
 
 // A finite number that nobody can compute with, in a block that nobody looked at, makes honest devices refuse what

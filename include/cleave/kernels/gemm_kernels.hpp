@@ -21,7 +21,7 @@ enum class GemmKernels : int { generic = 0, haswell = 1, skx = 2 };
 
 /// Whether this processor can run them (haswell: AVX2 and FMA; skx: AVX-512 F, DQ, BW and VL), and BLIS was built with
 /// them.
-[[nodiscard]] bool processor_supports(GemmKernels kernels);
+[[nodiscard]] bool is_usable(GemmKernels kernels);
 
 /// The fastest family that this processor can run, or what the user's BLIS_ARCH_TYPE asks for.
 /// Errors: EnvironmentError where BLIS_ARCH_TYPE asks for a family that is not one of GemmKernels.

@@ -202,7 +202,7 @@ RunHost describe_this_host(std::string name) {
   host.kernels = kernels::name_of(kernels::best_gemm_kernels());
   using kernels::GemmKernels;
   for (const GemmKernels one : {GemmKernels::generic, GemmKernels::haswell, GemmKernels::skx}) {
-    if (kernels::processor_supports(one)) host.supported.emplace_back(kernels::name_of(one));
+    if (kernels::is_usable(one)) host.supported.emplace_back(kernels::name_of(one));
   }
   return host;
 }

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "row_chunks.hpp"
+#include "past_caches.hpp"
 #include "same_bits.hpp"
 
 namespace cleave::kernels {
