@@ -7,7 +7,7 @@ add_custom_target(unit_tests)
 # numbers are registered once more for each of them, as NAME.LEVEL, so that every machine tries every set that it can run.
 set(CLEAVE_LESSER_LEVELS "")
 set(CLEAVE_TOUCHES_NUMBERS "^(kernels\\..*|inprocess\\.(verification|families)|device\\.execute)$")
-if(NOT CLEAVE_SANITIZE AND EXISTS /proc/cpuinfo)
+if(NOT CLEAVE_SANITIZE AND NOT CMAKE_CROSSCOMPILING AND EXISTS /proc/cpuinfo)
   file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
   if(flags MATCHES " avx2 ")
     list(APPEND CLEAVE_LESSER_LEVELS baseline)

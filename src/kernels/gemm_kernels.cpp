@@ -5,6 +5,7 @@
 #include <blis.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -22,17 +23,21 @@ struct Family {
   arch_t arch;
   Instructions needs;
 };
-constexpr std::array kFamilies = {Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC, Instructions::baseline},
-                                  Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL, Instructions::avx2},
-                                  Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX, Instructions::avx512}};
+constexpr std::array kFamilies = {
+    Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC, Instructions::baseline},
+    Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL, Instructions::avx2},
+    Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX, Instructions::avx512},
+    Family{GemmKernels::cortexa57, "cortexa57", BLIS_ARCH_CORTEXA57, Instructions::baseline}};
+constexpr std::array kAll = {GemmKernels::generic, GemmKernels::haswell, GemmKernels::skx, GemmKernels::cortexa57};
 constexpr const char* kVariable = "BLIS_ARCH_TYPE";
 constexpr int kNotSelected = -1;
 
 std::atomic<int> selected{kNotSelected};
 std::mutex selecting;
 
-// Whether BLIS was built with them: asked for others, it ends the program. Distributions build it for all x86-64; built
-// for the processor that builds it (configure auto), it may have none of these.
+// Whether BLIS was built with them: asked for others, it ends the program. Debian builds it for all x86-64, and on Arm
+// for the Cortex-A57, whose kernels every 64-bit Arm runs. Built for the processor that builds it (configure auto), it
+// may have none of these.
 bool is_built(GemmKernels kernels) {
   switch (kernels) {
 #ifdef BLIS_CONFIG_GENERIC
@@ -43,6 +48,9 @@ bool is_built(GemmKernels kernels) {
 #endif
 #ifdef BLIS_CONFIG_SKX
     case GemmKernels::skx: return true;
+#endif
+#ifdef BLIS_CONFIG_CORTEXA57
+    case GemmKernels::cortexa57: return true;
 #endif
     default: return false;
   }
@@ -55,6 +63,8 @@ const Family& family_of(GemmKernels kernels) {
 }
 
 }  // namespace
+
+std::span<const GemmKernels> all_gemm_kernels() { return kAll; }
 
 std::string_view name_of(GemmKernels kernels) { return family_of(kernels).name; }
 
@@ -72,14 +82,13 @@ GemmKernels best_gemm_kernels() {
     const long number = std::strtol(wish, &end, 10);
     for (const auto& family : kFamilies)
       if (*end == '\0' && number == static_cast<long>(family.arch)) return family.kernels;
-    throw EnvironmentError(
-        "select", fmt::format("BLIS kernels {}={}", kVariable, wish),
-        fmt::format("use {} (skx), {} (haswell) or {} (generic), or unset it", static_cast<int>(BLIS_ARCH_SKX),
-                    static_cast<int>(BLIS_ARCH_HASWELL), static_cast<int>(BLIS_ARCH_GENERIC)));
+    throw EnvironmentError("select", fmt::format("BLIS kernels {}={}", kVariable, wish),
+                           fmt::format("use {} (skx), {} (haswell), {} (cortexa57) or {} (generic), or unset it",
+                                       static_cast<int>(BLIS_ARCH_SKX), static_cast<int>(BLIS_ARCH_HASWELL),
+                                       static_cast<int>(BLIS_ARCH_CORTEXA57), static_cast<int>(BLIS_ARCH_GENERIC)));
   }
-  if (is_usable(GemmKernels::skx)) return GemmKernels::skx;
-  if (is_usable(GemmKernels::haswell)) return GemmKernels::haswell;
-  return GemmKernels::generic;
+  const auto best = std::ranges::find_if(kAll.rbegin(), kAll.rend(), is_usable);
+  return best == kAll.rend() ? GemmKernels::generic : *best;
 }
 
 void select_gemm_kernels(GemmKernels kernels) {
@@ -92,7 +101,8 @@ void select_gemm_kernels(GemmKernels kernels) {
                            fmt::format("this process already uses {}", name_of(static_cast<GemmKernels>(before))));
   if (!is_built(kernels))
     throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
-                           "this BLIS was built without them; of its configurations, x86_64 has all");
+                           "this BLIS was built without them; its configuration x86_64 has generic, haswell and skx, "
+                           "arm64 generic and cortexa57");
   if (family.needs > usable_instructions())
     throw EnvironmentError("select", fmt::format("BLIS kernels {}", family.name),
                            fmt::format("they need {}, and this processor has {}{}", cleave::name_of(family.needs),

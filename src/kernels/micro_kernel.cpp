@@ -12,6 +12,7 @@
 #include "cleave/base/error.hpp"
 #include "cleave/base/processor.hpp"
 #include "cleave/base/random.hpp"
+#include "cleave/base/shapes.hpp"
 #include "cleave/kernels/gemm_kernels.hpp"
 #include "edge_kernel_avx512.hpp"
 
@@ -26,6 +27,13 @@ std::int64_t second_level_cache() {
   return std::max<std::int64_t>(0, ::sysconf(_SC_LEVEL2_CACHE_SIZE)) / static_cast<std::int64_t>(sizeof(float));
 }
 
+// The largest divisor of a K block that is no longer than BLIS's own depth.
+std::int64_t depth_of_call(std::int64_t longest) {
+  std::int64_t depth = std::min(longest, kBlockK);
+  while (kBlockK % depth != 0) --depth;
+  return depth;
+}
+
 }  // namespace
 
 MicroKernel::MicroKernel() {
@@ -35,7 +43,7 @@ MicroKernel::MicroKernel() {
   function_ = bli_cntx_get_l3_nat_ukr_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context);
   mr = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_MR, context);
   nr = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_NR, context);
-  kc = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_KC, context);
+  kc = depth_of_call(bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_KC, context));
   mc_kc = std::max(bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_MC, context) * kc, second_level_cache() * 2 / 3);
   nc_kc = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_NC, context) * kc;
   by_rows = bli_cntx_l3_nat_ukr_prefers_rows_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context);

@@ -17,7 +17,7 @@ class MicroKernel {
   static const MicroKernel& selected();
 
   std::int64_t mr = 0, nr = 0;        ///< rows and columns of a full micro-tile
-  std::int64_t kc = 0;                ///< depth of one call at most
+  std::int64_t kc = 0;                ///< depth of one call at most; divides kBlockK
   std::int64_t mc_kc = 0, nc_kc = 0;  ///< elements of an A that fills the second-level cache, of a B the third
   bool by_rows = false;               ///< stores rows of C fastest; otherwise columns
   bool has_edges = false;             ///< micro-tiles that are not full have a kernel of their own

@@ -3,6 +3,7 @@
 # the program starts there, takes generic kernels, and trains to the bits that the same kernels give here.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+[ "$(uname -m)" = x86_64 ] || { echo "emulates an x86-64 processor, and this is none"; exit 77; }
 unset CLEAVE_INSTRUCTIONS # more than this processor has, where all tests run with it
 qemu=$(command -v qemu-x86_64) || { echo "no qemu-x86_64 (Debian package qemu-user)"; exit 77; }
 write_input

@@ -10,9 +10,9 @@
 
 namespace cleave {
 
-/// Depth of one K block: a multiple of kc of every BLIS kernel in use (Haswell 256, Skylake-X 384). The longer, the
-/// fewer results are rounded to integers and added up, each of which costs an element the time of 50 to 100
-/// multiplications; the shorter, the finer k can be cut.
+/// Depth of one K block: a multiple of the depth of one call of every BLIS kernel (Haswell 256, Skylake-X 384,
+/// Cortex-A57 512). The longer, the fewer results are rounded to integers and added up, each of which costs an element
+/// the time of 50 to 100 multiplications; the shorter, the finer k can be cut.
 inline constexpr std::int64_t kBlockK = 1536;
 
 /// Rows of a sequence that are computed together: a query block of attention, and the rows of which a bias's or a

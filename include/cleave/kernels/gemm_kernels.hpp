@@ -6,21 +6,25 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace cleave::kernels {
 
 /// Values travel between ranks: append, never renumber.
-enum class GemmKernels : int { generic = 0, haswell = 1, skx = 2 };
+enum class GemmKernels : int { generic = 0, haswell = 1, skx = 2, cortexa57 = 3 };
 
-/// "generic", "haswell" or "skx", as inputs have it.
+/// All families, of one architecture the slower first.
+[[nodiscard]] std::span<const GemmKernels> all_gemm_kernels();
+
+/// "generic", "haswell", "skx" or "cortexa57", as inputs have it.
 [[nodiscard]] std::string_view name_of(GemmKernels kernels);
 /// The family of that name; none for any other text.
 [[nodiscard]] std::optional<GemmKernels> parse_gemm_kernels(std::string_view name);
 
-/// Whether this processor can run them (haswell: AVX2 and FMA; skx: AVX-512 F, DQ, BW and VL), and BLIS was built with
-/// them.
+/// Whether this processor can run them (haswell: AVX2 and FMA; skx: AVX-512 F, DQ, BW and VL; cortexa57: any 64-bit
+/// Arm), and BLIS was built with them.
 [[nodiscard]] bool is_usable(GemmKernels kernels);
 
 /// The fastest family that this processor can run, or what the user's BLIS_ARCH_TYPE asks for.

@@ -200,8 +200,7 @@ RunHost describe_this_host(std::string name) {
   RunHost host{
       .name = std::move(name), .processor = processor_name(), .kernels = {}, .supported = {}, .ranks = {}, .speed = {}};
   host.kernels = kernels::name_of(kernels::best_gemm_kernels());
-  using kernels::GemmKernels;
-  for (const GemmKernels one : {GemmKernels::generic, GemmKernels::haswell, GemmKernels::skx}) {
+  for (const kernels::GemmKernels one : kernels::all_gemm_kernels()) {
     if (kernels::is_usable(one)) host.supported.emplace_back(kernels::name_of(one));
   }
   return host;

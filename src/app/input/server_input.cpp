@@ -45,12 +45,13 @@ ServerInput read_server(const config::Section& in, fleet::ServerProfile& profile
                           "use, but no more than 4. Results do not depend on it."}));
   constexpr int kMostByItself = 4;
   s.threads = threads_for(s.threads, kMostByItself);
-  s.gemm_kernels = in.text("gemm_kernels", {.default_value = "auto",
-                                            .help = "BLIS kernels that all ranks use: auto, generic, haswell or skx. "
-                                                    "Results differ in their last bits between them."});
+  s.gemm_kernels = in.text("gemm_kernels",
+                           {.default_value = "auto",
+                            .help = "BLIS kernels that all ranks use: auto, generic, haswell, skx or cortexa57 (Arm). "
+                                    "Results differ in their last bits between them."});
   if (s.gemm_kernels != kAuto && !kernels::parse_gemm_kernels(s.gemm_kernels) && in.sound("gemm_kernels"))
     in.fault("gemm_kernels", fmt::format("there are no kernels '{}'", s.gemm_kernels),
-             config::hint_for(s.gemm_kernels, {kAuto, "generic", "haswell", "skx"}));
+             config::hint_for(s.gemm_kernels, {kAuto, "generic", "haswell", "skx", "cortexa57"}));
   s.interface = in.text("interface", {.default_value = "auto",
                                       .help = "Where the server listens for device ranks of other hosts: a network "
                                               "interface of its host, or an IPv4 address of it; auto: the one by which "
