@@ -10,6 +10,9 @@ cat "$scratch/out"
 
 expect_code 0 "reference runs in stages" cleave_on "$1" check "$TOP"/tests/golden/*.h5 plan.layout=stages verify.mode=off
 
+# Bits do not depend on the number of ranks (same_bits.sh): the rest in one process and on a server and two device ranks.
+case $1 in 0 | 3) ;; *) exit 0 ;; esac
+
 # 16-bit operands cannot meet fp32's limits, nor can 8 bits between stages. They have limits of their own, about twice what was
 # found (tests/golden/README.md), and end with the same parameters in either layout.
 for type in fp16 bf16 mxint8; do

@@ -5,10 +5,14 @@
 #   bash tests/e2e/golden_layouts.sh RANKS
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+tried=0
 parameters_of() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["parameters_hash"])' "$1"; }
 # like_tiles WHAT TEXT RANKS FILE MODEL WIRE DEVICES MEMORY: so many devices of so many kB take the reference file in stages, of which
 # `plan` says TEXT, to the parameters that tiles end with.
 like_tiles() {
+  # Bits do not depend on the number of ranks (same_bits.sh): every third case on several.
+  tried=$((tried + 1))
+  [ "$3" = 0 ] || [ $((tried % 3)) = 1 ] || return 0
   local what="$1, $4 $6 $8" text=$2 ranks=$3 file=$TOP/tests/golden/$4.h5 model=$5 wire=$6 code
   local devices="fleet.devices=[{name: phone, count: $7, compute: 1 TFLOP/s, memory: $8 kB, downlink: 40 MB/s, uplink: 5 MB/s}]"
   local settings=(plan.wire="$wire" plan.layout=stages verify.mode=off "$devices")

@@ -32,10 +32,13 @@ simulate: {steps: 3}
 output: {dir: $scratch/run}
 YAML
 
-# compare LABEL OVERRIDE...
+# compare LABEL OVERRIDE...: in one process; every second on several ranks, on which no time depends.
+tried=0
 compare() {
   local label=$1
   shift
+  tried=$((tried + 1))
+  [ "$ranks" = 0 ] || [ $((tried % 2)) = 1 ] || return 0
   rm -rf "$scratch/run"
   expect_code 0 "$label: simulate" cleave_on 0 simulate "$scratch/input.yaml" "$@" --json "$scratch/simulate.json"
   expect_code 0 "$label: train" cleave_on "$ranks" train "$scratch/input.yaml" "$@" --quiet
