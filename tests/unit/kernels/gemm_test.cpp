@@ -237,6 +237,28 @@ void check_edges(Failures& failures) {
     }
 }
 
+/// One K block is, element by element, a chain of fused multiply-adds in the order of depth, in runs of `kc` that are
+/// added up in order (docs/wire_format.md, "What a result holds"). The generic kernels fuse nothing.
+void check_order(Failures& failures, std::int64_t kc) {
+  const GemmShape shape{37, 29, kBlockK - 5};
+  const Problem p(shape, false, true, true);
+  StoredMatrix c(shape.m, shape.n, false);
+  Parallel one;
+  failures.expect(p.whole(one, DType::i64, c.view) == ProductStatus::ok, "order: whole");
+  for (std::int64_t i = 0; i < shape.m; ++i)
+    for (std::int64_t j = 0; j < shape.n; ++j) {
+      float sum = 0;
+      for (std::int64_t t = 0; t < shape.k; t += kc) {
+        float run = 0;
+        for (std::int64_t d = t; d < std::min(shape.k, t + kc); ++d)
+          run = std::fma(p.a.view(i, d), p.b.view(d, j), run);
+        sum = t == 0 ? run : sum + run;
+      }
+      if (std::bit_cast<std::uint32_t>(sum) != std::bit_cast<std::uint32_t>(c.view(i, j)))
+        return failures.expect(false, fmt::format("order: ({}, {}) is {}, not {}", i, j, c.view(i, j), sum));
+    }
+}
+
 int run_all(GemmKernels kernels) {
   select_gemm_kernels(kernels);
   Failures failures;
@@ -257,6 +279,8 @@ int run_all(GemmKernels kernels) {
       check_accuracy(failures, Problem({19, 23, k}, false, true, k == 4000), type);
   check_non_finite(failures);
   check_edges(failures);
+  constexpr std::int64_t kDepths[] = {0, 256, 384, 512};  // of GemmKernels, as wire_format.md has them
+  if (kernels != GemmKernels::generic) check_order(failures, kDepths[static_cast<int>(kernels)]);
   const bool wanted = kernels == GemmKernels::skx && usable_instructions() == Instructions::avx512;
   failures.expect(MicroKernel::selected().has_edges == wanted, "edges do not agree with BLIS");
   return failures.count == 0 ? 0 : 1;
