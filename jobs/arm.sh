@@ -19,8 +19,7 @@ BUILD=$TOP/build/arm
 ROOT=$BUILD/root
 LIBRARIES=/usr/lib/aarch64-linux-gnu
 FORMATS=/proc/sys/fs/binfmt_misc
-PACKAGES=(libc6-dev libstdc++-12-dev libopenmpi-dev libblis-openmp-dev libhdf5-dev libyaml-cpp-dev libgtest-dev
-  libgmock-dev libbenchmark-dev libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libxxhash-dev)
+mapfile -t PACKAGES < <(printf '%s\n' libc6-dev libstdc++-12-dev; bash "$TOP/jobs/setup.sh" --libraries)
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf 'arm: %s\n' "$*" >&2; exit 1; }

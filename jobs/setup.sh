@@ -2,6 +2,7 @@
 # Installs what Cleave is built from, then builds it in build/release.
 #
 #   bash jobs/setup.sh [--packages-only] [--target NAME]... [--werror] [--with PACKAGE]...
+#   bash jobs/setup.sh --libraries      name the packages of libraries, and do nothing
 #
 #   --packages-only   install, do not build
 #   --target NAME     build only NAME (default: everything)
@@ -12,12 +13,13 @@
 # or where the libraries come from modules or Spack, set CLEAVE_SKIP_PACKAGES=1 and it only builds.
 # Takes 2 to 5 minutes the first time on 2 cores, a second or so when nothing has changed. A build/release that it makes
 # is a unity build, in half the time; one that is there keeps its settings (docs/architecture.md, "Building").
-# Edit: PACKAGES, when the build needs one more. CMAKE_PREFIX_PATH and CXX in your environment are obeyed.
+# Edit: LIBRARIES or PACKAGES, when the build needs one more. CMAKE_PREFIX_PATH and CXX in your environment are obeyed.
 set -euo pipefail
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-PACKAGES=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libblis-openmp-dev libhdf5-dev libyaml-cpp-dev
-  libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libxxhash-dev)
+LIBRARIES=(libopenmpi-dev libblis-openmp-dev libhdf5-dev libyaml-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libcli11-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libxxhash-dev)
+PACKAGES=(g++ cmake ninja-build pkg-config openmpi-bin "${LIBRARIES[@]}")
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -86,6 +88,7 @@ packages_only=no werror=no want=()
 while [ $# -gt 0 ]; do
   case $1 in
     --packages-only) packages_only=yes ;;
+    --libraries) printf '%s\n' "${LIBRARIES[@]}"; exit ;;
     --werror) werror=yes ;;
     --target) want+=("${2:?--target needs a name}"); shift ;;
     --with) PACKAGES+=("${2:?--with needs a package}"); shift ;;

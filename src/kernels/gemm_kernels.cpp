@@ -23,12 +23,17 @@ struct Family {
   arch_t arch;
   Instructions needs;
 };
+// Of one architecture the slower first.
 constexpr std::array kFamilies = {
     Family{GemmKernels::generic, "generic", BLIS_ARCH_GENERIC, Instructions::baseline},
     Family{GemmKernels::haswell, "haswell", BLIS_ARCH_HASWELL, Instructions::avx2},
     Family{GemmKernels::skx, "skx", BLIS_ARCH_SKX, Instructions::avx512},
     Family{GemmKernels::cortexa57, "cortexa57", BLIS_ARCH_CORTEXA57, Instructions::baseline}};
-constexpr std::array kAll = {GemmKernels::generic, GemmKernels::haswell, GemmKernels::skx, GemmKernels::cortexa57};
+constexpr auto kAll = [] {
+  std::array<GemmKernels, kFamilies.size()> all{};
+  std::ranges::transform(kFamilies, all.begin(), &Family::kernels);
+  return all;
+}();
 constexpr const char* kVariable = "BLIS_ARCH_TYPE";
 constexpr int kNotSelected = -1;
 
@@ -82,10 +87,10 @@ GemmKernels best_gemm_kernels() {
     const long number = std::strtol(wish, &end, 10);
     for (const auto& family : kFamilies)
       if (*end == '\0' && number == static_cast<long>(family.arch)) return family.kernels;
+    std::string known;
+    for (const auto& family : kFamilies) known += fmt::format("{} ({}), ", static_cast<int>(family.arch), family.name);
     throw EnvironmentError("select", fmt::format("BLIS kernels {}={}", kVariable, wish),
-                           fmt::format("use {} (skx), {} (haswell), {} (cortexa57) or {} (generic), or unset it",
-                                       static_cast<int>(BLIS_ARCH_SKX), static_cast<int>(BLIS_ARCH_HASWELL),
-                                       static_cast<int>(BLIS_ARCH_CORTEXA57), static_cast<int>(BLIS_ARCH_GENERIC)));
+                           fmt::format("use one of {}or unset it", known));
   }
   const auto best = std::ranges::find_if(kAll.rbegin(), kAll.rend(), is_usable);
   return best == kAll.rend() ? GemmKernels::generic : *best;

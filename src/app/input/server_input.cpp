@@ -49,9 +49,12 @@ ServerInput read_server(const config::Section& in, fleet::ServerProfile& profile
                            {.default_value = "auto",
                             .help = "BLIS kernels that all ranks use: auto, generic, haswell, skx or cortexa57 (Arm). "
                                     "Results differ in their last bits between them."});
-  if (s.gemm_kernels != kAuto && !kernels::parse_gemm_kernels(s.gemm_kernels) && in.sound("gemm_kernels"))
+  if (s.gemm_kernels != kAuto && !kernels::parse_gemm_kernels(s.gemm_kernels) && in.sound("gemm_kernels")) {
+    std::vector<std::string> known{kAuto};
+    for (const kernels::GemmKernels one : kernels::all_gemm_kernels()) known.emplace_back(kernels::name_of(one));
     in.fault("gemm_kernels", fmt::format("there are no kernels '{}'", s.gemm_kernels),
-             config::hint_for(s.gemm_kernels, {kAuto, "generic", "haswell", "skx", "cortexa57"}));
+             config::hint_for(s.gemm_kernels, known));
+  }
   s.interface = in.text("interface", {.default_value = "auto",
                                       .help = "Where the server listens for device ranks of other hosts: a network "
                                               "interface of its host, or an IPv4 address of it; auto: the one by which "

@@ -400,6 +400,9 @@ TEST(NormExponents, AreThoseOfSumsInDouble) {
 TEST(GemmKernelsChoice, NamesAndChoices) {
   for (const auto kernels : all_gemm_kernels()) EXPECT_EQ(parse_gemm_kernels(name_of(kernels)), kernels);
   EXPECT_EQ(parse_gemm_kernels("zen"), std::nullopt);
+#ifdef __x86_64__
+  EXPECT_TRUE(is_usable(GemmKernels::generic));
+#endif
   EXPECT_TRUE(is_usable(best_gemm_kernels()));
   EXPECT_EQ(gemm_library().rfind("BLIS ", 0), 0u) << gemm_library();
 }
