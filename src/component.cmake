@@ -37,7 +37,7 @@ function(cleave_compile_options target)
   if(CLEAVE_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
-  if(CMAKE_UNITY_BUILD)
+  if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes the files of a unity for headers
   endif()
   if(CLEAVE_SANITIZE)

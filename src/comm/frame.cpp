@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "cleave/base/kept_memory.hpp"
+#include "cleave/base/sanitizer.hpp"
 #include "cleave/comm/frame_size.hpp"
 #include "frame_arena.hpp"
 
@@ -17,7 +18,7 @@ namespace {
 // heap each time, so that views are seen that outlive their frame. Those from this size on may be shared, whatever the
 // sanitizer.
 constexpr auto kLarge = static_cast<std::size_t>(kLargeFrame);
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
 constexpr bool kUsedAgain = false;
 #else
 constexpr bool kUsedAgain = true;

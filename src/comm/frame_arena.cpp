@@ -8,9 +8,10 @@
 #include <iterator>
 
 #include "cleave/base/block_pool.hpp"
+#include "cleave/base/sanitizer.hpp"
 #include "cleave/comm/frame_size.hpp"
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
 // As <sanitizer/asan_interface.h> has them.
 extern "C" void __asan_poison_memory_region(const volatile void* address, std::size_t size);
 extern "C" void __asan_unpoison_memory_region(const volatile void* address, std::size_t size);
@@ -29,12 +30,12 @@ std::int64_t whole_pages(std::int64_t bytes) { return (bytes + kPage - 1) / kPag
 
 // Views that outlive their frame show under the address sanitizer.
 void forbid([[maybe_unused]] const std::byte* data, [[maybe_unused]] std::int64_t bytes) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
   __asan_poison_memory_region(data, static_cast<std::size_t>(bytes));
 #endif
 }
 void allow([[maybe_unused]] const std::byte* data, [[maybe_unused]] std::int64_t bytes) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
   __asan_unpoison_memory_region(data, static_cast<std::size_t>(bytes));
 #endif
 }

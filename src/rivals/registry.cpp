@@ -24,7 +24,7 @@
 
 namespace cleave::rivals {
 
-#define CLEAVE_DECLARE(name) [[nodiscard]] std::unique_ptr<System> make_##name();
+#define CLEAVE_DECLARE(name) std::unique_ptr<System> make_##name();
 CLEAVE_SYSTEMS(CLEAVE_DECLARE)
 #undef CLEAVE_DECLARE
 

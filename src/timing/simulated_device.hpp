@@ -89,10 +89,11 @@ class Fifo {
   std::size_t head_ = 0;
 };
 
-/// Asks for memory that will be read soon.
+/// Asks for memory that will be read soon. It need not be there: nothing is read of an empty queue's.
 inline void prefetch_lines(const void* begin, std::size_t size) {
   constexpr std::size_t kLine = 64;
-  for (std::size_t at = 0; at < size; at += kLine) __builtin_prefetch(static_cast<const char*>(begin) + at);
+  const auto first = reinterpret_cast<std::uintptr_t>(begin);
+  for (std::size_t at = 0; at < size; at += kLine) __builtin_prefetch(reinterpret_cast<const void*>(first + at));
 }
 
 class SimulatedDevice {

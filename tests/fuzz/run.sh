@@ -6,7 +6,7 @@
 # FUZZER: message, yaml, safetensors, checkpoint; default: all of them. What a fuzzer learns goes to build/fuzz/corpus.
 # The corpus in the repository is only read; it has inputs that no seed is, findings above all. A finding stays as
 # build/fuzz/FUZZER-crash-... and ends with code 1; put its input into tests/fuzz/corpus/FUZZER as a regression test
-# once it is fixed. Code 77: no clang here (skipped).
+# once it is fixed. Code 77: no clang 16 here (skipped).
 set -euo pipefail
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -17,14 +17,14 @@ brief=no
 fuzzers=("$@")
 [ "${#fuzzers[@]}" -gt 0 ] || fuzzers=(message yaml safetensors checkpoint)
 
-compiler=$(command -v clang++-14 || command -v clang++ || true)
+compiler=$(command -v clang++-16 || true)
 if [ -z "$compiler" ]; then
-  echo "skipped: no clang++ here (Debian: clang-14 and libclang-rt-14-dev)"
+  echo "skipped: no clang++-16 here (Debian: clang-16 and libclang-rt-16-dev)"
   exit 77
 fi
 if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
   "$compiler" -x c++ -fsanitize=fuzzer,address - -o /dev/null 2>/dev/null; then
-  echo "skipped: $compiler has no libFuzzer (Debian: libclang-rt-14-dev)"
+  echo "skipped: $compiler has no libFuzzer (Debian: libclang-rt-16-dev)"
   exit 77
 fi
 

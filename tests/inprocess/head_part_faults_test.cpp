@@ -5,13 +5,14 @@
 #include <set>
 
 #include "churn_schedule.hpp"
+#include "cleave/base/sanitizer.hpp"
 #include "faulty_run.hpp"
 #include "head_in_parts.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
 constexpr std::uint64_t kHeadSchedules = 2;  // several times as slow, and for memory alone
 constexpr DType kHeadWires[] = {DType::f16};
 constexpr std::size_t kHeadLiars = 2;

@@ -2,6 +2,7 @@
 // training in tiles, in the time and bytes that simulate says.
 #include <gtest/gtest.h>
 
+#include "cleave/base/sanitizer.hpp"
 #include "head_in_parts.hpp"
 #include "support/cases.hpp"
 
@@ -10,7 +11,7 @@ namespace {
 
 using testing_support::all_or_few;
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
 constexpr std::int64_t kParts[] = {3};  // several times as slow, and for memory alone
 constexpr int kRanks[] = {3};
 #else

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "churn_schedule.hpp"
+#include "cleave/base/sanitizer.hpp"
 #include "faulty_run.hpp"
 #include "run.hpp"
 #include "short_memory.hpp"
@@ -13,7 +14,7 @@
 namespace cleave::testing_run {
 namespace {
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
 constexpr std::uint64_t kSchedulesPerMemory = 1;            // five times as slow, and for memory alone
 constexpr double kMemoryStep = 3.2, kLossMemoryStep = 4.5;  // from one memory to the next
 constexpr int kMemoryLayouts = 50;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "churn_schedule.hpp"
+#include "cleave/base/sanitizer.hpp"
 #include "faulty_run.hpp"
 #include "run.hpp"
 #include "short_memory.hpp"
@@ -16,7 +17,7 @@ using testing_support::all_or_few;
 
 using Mode = server::VerifyMode;
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
 constexpr std::pair<std::int64_t, int> kMixedFleets[] = {{5, 5}};  // five times as slow, and for memory alone
 constexpr std::uint64_t kMixedSchedules = 8, kMixedSchedulesOf16Bits = 3;
 #else

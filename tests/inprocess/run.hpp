@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cleave/base/random.hpp"
+#include "cleave/base/sanitizer.hpp"
 #include "cleave/base/siphash.hpp"
 #include "cleave/comm/loopback.hpp"
 #include "cleave/device/host.hpp"
@@ -97,7 +98,7 @@ inline Setting small_setting() {
 inline const Wire kWires[] = {DType::f32, DType::bf16, DType::f16};
 /// Of tests that take long: also with 8 bits between stages; under the address sanitizer, which is several times as
 /// slow and for memory alone, with these only.
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
 inline const Wire kSomeWires[] = {{DType::f16, DType::mxint8}};
 #else
 inline const Wire kSomeWires[] = {DType::f32, DType::bf16, DType::f16, {DType::f16, DType::mxint8}};

@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "cleave/base/sanitizer.hpp"
+
 namespace cleave {
 namespace {
 
@@ -78,7 +80,7 @@ TEST(NodePool, TakesNothingMoreWhileItsContainersAreNoLarger) {
 
 // The list of a pool's chunks is such a block: a std::bad_alloc there would be lost.
 TEST(MemoryForPoolsDeathTest, WantOfASmallBlockEndsTheProgram) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(CLEAVE_ADDRESS_SANITIZER) || defined(CLEAVE_THREAD_SANITIZER)
   GTEST_SKIP() << "sanitizers end the program themselves where memory is limited";
 #endif
   const auto ask = [] {
@@ -92,7 +94,7 @@ TEST(MemoryForPoolsDeathTest, WantOfASmallBlockEndsTheProgram) {
 }
 
 TEST(MemoryForPools, WantOfALargeBlockIsSaid) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(CLEAVE_ADDRESS_SANITIZER) || defined(CLEAVE_THREAD_SANITIZER)
   GTEST_SKIP() << "sanitizers end the program where a block is larger than any";
 #endif
   EXPECT_THROW((void)memory_for_pools().allocate(std::size_t{1} << 60, 8), std::bad_alloc);

@@ -56,7 +56,7 @@ TEST(Processor, ATestHidesForAWhile) {
     const HideInstructions hide(Instructions::baseline);
     EXPECT_EQ(usable_instructions(), Instructions::baseline);
     EXPECT_EQ(levels_to_try().size(), 1U);
-    EXPECT_THROW(HideInstructions(Instructions::avx512), Bug);
+    EXPECT_THROW(HideInstructions{Instructions::avx512}, Bug);
   }
   EXPECT_EQ(usable_instructions(), before);
   EXPECT_EQ(levels_to_try().back(), before);

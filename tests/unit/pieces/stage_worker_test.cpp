@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cleave/base/sanitizer.hpp"
 #include "cleave/kernels/token_sum_matrix.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
@@ -432,7 +433,7 @@ TEST_P(StageWorkerTest, WritesNothingWhereNothingIsWanted) {
 
 std::vector<StageCase> stage_cases() {
   return {
-#ifndef __SANITIZE_ADDRESS__  // several times as slow, and for memory alone
+#ifndef CLEAVE_ADDRESS_SANITIZER  // several times as slow, and for memory alone
       StageCase{{"gpt2", 4, 4, 32, 1600, 600}},
       StageCase{{"llama", 4, 1, 32, 1600, 260}, DType::bf16},
 #endif

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "cleave/base/sanitizer.hpp"
 #include "cleave/model/family.hpp"
 #include "cleave/sched/layout_choice.hpp"
 #include "fibre_group.hpp"
@@ -53,7 +54,7 @@ Seconds rehearsed(const StepSpec& spec, const plan::StagePlan& plan) {
   return planner.rehearse(plan, spec.devices, Seconds(std::numeric_limits<double>::infinity())).value();
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
 constexpr std::int64_t kBatches[] = {8};  // several times as slow, and for memory alone
 constexpr double kInterfaces[] = {1.25e9};
 #else

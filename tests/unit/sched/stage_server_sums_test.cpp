@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cleave/base/error.hpp"
+#include "cleave/base/sanitizer.hpp"
 #include "cleave/sched/simulated_fleet.hpp"
 #include "quiet_observer.hpp"
 #include "stage_case.hpp"
@@ -48,7 +49,7 @@ TEST(StageServerSums, FlopOfSlices) {
 TEST(StageServerSums, LossesOfThePublishedFleetAddLess) {
   const model::StepGraph graph = published_step();
   double alone = 0, together = 0;
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CLEAVE_ADDRESS_SANITIZER
   const std::vector<std::uint64_t> seeds{63};  // several times as slow
 #else
   const std::vector<std::uint64_t> seeds{55, 63, 69};
@@ -82,7 +83,7 @@ TEST(StageServerSums, LossesOfThePublishedFleetAddLess) {
   EXPECT_LT(together, 0.7 * alone);
 }
 
-#ifndef __SANITIZE_ADDRESS__  // many times as slow, and a bound on simulated time
+#ifndef CLEAVE_ADDRESS_SANITIZER  // many times as slow, and a bound on simulated time
 // A server that can make all that is lost is asked before devices, whose links have work of their own; one that cannot
 // is not. Sessions of ten steps, absences of a tenth of one.
 TEST(StageServerSums, AQuickServerIsAskedFirst) {

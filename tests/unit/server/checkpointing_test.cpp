@@ -67,13 +67,17 @@ TEST(SaveCheckpoint, WaitsForDescriptors) {
   for (const int left : {0, 1, 2}) {
     const fs::path file = folder / ("waits-" + std::to_string(left) + ".h5");
     // The thread begins before the descriptors are gone: the sanitizers need one whenever they look at new memory.
+    std::atomic<bool> begun = false;
     std::atomic<AllDescriptors*> taken = nullptr;
     std::thread other([&] {
+      begun = true;
+      begun.notify_one();
       taken.wait(nullptr);
       AllDescriptors& all = *taken;
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       while (all.count() > 0) all.give_back();
     });
+    begun.wait(false);
     AllDescriptors all(left);
     EXPECT_GT(all.count(), 20U);
     taken = &all;

@@ -71,7 +71,7 @@ TEST_F(ExchangeTest, ARankThatSaysNothingIsSilent) {
 // The server's host is busy for longer than a rank has patience left; what the rank said meanwhile is found by the very
 // look that finds it silent. Its tasklets are let go in between: who waits for one must learn that.
 TEST_F(ExchangeTest, ARankThatReturnsAtOnceWasGoneAllTheSame) {
-  constexpr Seconds kSpeaks{0.1}, kBusy{0.12};
+  static constexpr Seconds kSpeaks{0.1}, kBusy{0.12};
   network_.deliver(2, comm::encode_ping(1), kSpeaks);
   network_.after(kSpeaks + VirtualNetwork::kLook / 2, [this] {
     clock_.advance(kBusy);
@@ -131,8 +131,8 @@ TEST_F(ExchangeTest, ListensNoLongerThanItIsTold) {
 class AskedExchangeTest : public ExchangeTest {
  protected:
   Exchange::Packer packer() {
-    return {.pack = [this](const sched::Tasklet& tasklet, int /*rank*/,
-                           const comm::MessagePart& part) { return zeros(comm::begin_task(header_of(tasklet, part))); },
+    return {.pack = [](const sched::Tasklet& tasklet, int /*rank*/,
+                       const comm::MessagePart& part) { return zeros(comm::begin_task(header_of(tasklet, part))); },
             .first_part =
                 [this](const sched::Tasklet& /*tasklet*/, Bytes room) {
                   room_ = room;
