@@ -78,6 +78,8 @@ NewestCheckpoint newest_whole_checkpoint(const fs::path& folder, std::int64_t up
       verify_snapshot(file.path);
       newest.found = file;
       break;
+    } catch (const UnreadableFile& error) {
+      throw EnvironmentError("go on from", file.path.string(), error.reason());
     } catch (const InputError& error) { newest.skipped.push_back({file.path, error.what()}); }
   }
   return newest;

@@ -9,6 +9,7 @@
 
 #include "checksum.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/checkpoint/folder.hpp"
 #include "hdf5.hpp"
 
 namespace cleave::checkpoint::hdf5 {
@@ -89,12 +90,12 @@ ReadFile::ReadFile(const fs::path& path) : path_(path) {
   silence();
   std::error_code error;
   const auto status = fs::status(path, error);
-  if (status.type() == fs::file_type::none) refuse("", "cannot be read: " + error.message());
+  if (status.type() == fs::file_type::none) throw UnreadableFile(path, error.message());
   if (!fs::exists(status)) refuse("", "no such file");
   if (!fs::is_regular_file(status)) refuse("", "not a file");
   size_ = static_cast<std::int64_t>(fs::file_size(path, error));
   if (error) throw EnvironmentError("stat", path.string(), error.message());
-  if (::access(path.c_str(), R_OK) != 0) refuse("", std::string("cannot be read: ") + std::strerror(errno));
+  if (::access(path.c_str(), R_OK) != 0) throw UnreadableFile(path, std::strerror(errno));
   // Before the library sees it: a damaged file must not reach code that trusts it.
   if (check_seal(path) == Seal::wrong) {
     refuse("", "damaged: its bytes do not add up to the checksum at its end", "take an older checkpoint");

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cleave/base/error.hpp"
+#include "cleave/checkpoint/folder.hpp"
 
 namespace cleave::checkpoint {
 
@@ -19,10 +19,19 @@ void refuse_file(const std::filesystem::path& path, const std::string& message, 
       std::vector<Issue>{Issue{.file = path.string(), .line = 0, .key = {}, .message = message, .hint = hint}});
 }
 
+UnreadableFile::UnreadableFile(const std::filesystem::path& path, std::string reason)
+    : InputError(std::vector<Issue>{
+          Issue{.file = path.string(), .line = 0, .key = {}, .message = "cannot be read: " + reason, .hint = {}}}),
+      reason_(std::move(reason)) {}
+
 MappedFile::MappedFile(const std::filesystem::path& path) {
   // Of a pipe that nobody writes to, open() would wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) refuse_file(path, std::string("cannot be read: ") + std::strerror(errno));
+  if (descriptor < 0) {
+    const int error = errno;
+    if (error == ENOENT || error == ENOTDIR) refuse_file(path, std::string("cannot be read: ") + std::strerror(error));
+    throw UnreadableFile(path, std::strerror(error));
+  }
   struct stat status {};
   const bool known = ::fstat(descriptor, &status) == 0;
   if (!known || !S_ISREG(status.st_mode) || status.st_size == 0) {

@@ -9,7 +9,8 @@ namespace cleave::checkpoint {
 
 class MappedFile {
  public:
-  /// Errors: InputError for what is missing, unreadable, empty or no regular file.
+  /// Errors: InputError for what is missing, empty or no regular file, UnreadableFile (folder.hpp) for what may not be
+  /// read.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "names.hpp"
 #include "node.hpp"
@@ -92,22 +93,35 @@ bool parse_value(const std::string& key, std::string_view written, Node& value, 
   return faults.empty();
 }
 
+/// The index that a part of a path is; none where it is no number.
+std::optional<std::size_t> element(const std::string& part) {
+  std::size_t index = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+  return error == std::errc() && end == part.data() + part.size() ? std::optional(index) : std::nullopt;
+}
+
+Issue no_element(const Node& list, const std::string& part, const std::string& key) {
+  return override_issue(key, fmt::format("{} is no element of the list", in_quotes(part)),
+                        fmt::format("it has {}, counted from 0", list.children.size()));
+}
+
 /// The node at `part` below `parent`, made where it may be; null (and an issue) where it may not.
 Node* step_into(Node& parent, const std::string& part, const std::string& key, std::vector<Issue>& issues) {
   if (parent.kind == NodeKind::list) {
-    std::size_t index = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
-    if (error != std::errc() || end != part.data() + part.size() || index > parent.children.size()) {
-      issues.push_back(override_issue(key, fmt::format("{} is no element of the list", in_quotes(part)),
-                                      fmt::format("it has {}, counted from 0", parent.children.size())));
+    const std::optional<std::size_t> index = element(part);
+    if (!index || *index > parent.children.size()) {
+      issues.push_back(no_element(parent, part, key));
       return nullptr;
     }
-    if (index == parent.children.size()) parent.children.push_back(Node{.from_command_line = true});
-    return &parent.children[index];
+    if (*index == parent.children.size()) parent.children.push_back(Node{.from_command_line = true});
+    return &parent.children[*index];
   }
   if (parent.kind != NodeKind::map) {  // a scalar or nothing gives way to a map: `churn: none` to `churn.trace=F`
     parent.kind = NodeKind::map;
     parent.text.clear();
+    parent.from_command_line = true;
+    parent.unset = false;
+    parent.line = 0;
   }
   if (Node* found = child(parent, part)) return found;
   Node fresh{.from_command_line = true};
@@ -116,18 +130,26 @@ Node* step_into(Node& parent, const std::string& part, const std::string& key, s
   return &parent.children.back();
 }
 
-void remove_path(Node& root, const std::vector<std::string>& parts) {
+/// Takes what is at the path away. Of a key that is not there the name stays, for the reader to know or to refuse.
+void remove_path(Node& root, const std::vector<std::string>& parts, const std::string& key,
+                 std::vector<Issue>& issues) {
   Node* node = &root;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Node* next = child(*node, parts[i]);
-    std::size_t index = 0;
-    const std::string& part = parts[i];
-    if (node->kind == NodeKind::list &&
-        std::from_chars(part.data(), part.data() + part.size(), index).ec == std::errc() &&
-        index < node->children.size()) {
-      next = &node->children[index];
+    if (node->kind == NodeKind::list) {
+      const std::optional<std::size_t> index = element(parts[i]);
+      if (!index || *index >= node->children.size()) {
+        issues.push_back(no_element(*node, parts[i], key));
+        return;
+      }
+      next = &node->children[*index];
     }
-    if (next == nullptr) return;
+    if (next == nullptr && node->kind == NodeKind::map) {
+      Node nothing{.from_command_line = true, .unset = true};
+      nothing.key = parts[i];
+      node->children.push_back(std::move(nothing));
+    }
+    if (next == nullptr || next->unset) return;
     if (i + 1 == parts.size()) {
       node->children.erase(node->children.begin() + (next - node->children.data()));
       return;
@@ -191,7 +213,7 @@ void Document::apply(const std::vector<std::string>& assignments) {
     Node value;
     if (!parse_value(key, std::string_view(assignment).substr(equals + 1), value, issues)) continue;
     if (value.kind == NodeKind::null) {
-      remove_path(parts_->root, parts);
+      remove_path(parts_->root, parts, key, issues);
       continue;
     }
     Node* node = &parts_->root;

@@ -15,9 +15,10 @@ enum class NodeKind : unsigned char { null, scalar, list, map };
 struct Node {
   NodeKind kind = NodeKind::null;
   bool from_command_line = false;
-  bool read = false;  ///< some declaration asked for it
-  int line = 0;       ///< of the key, or of the list element; 0 on the command line
-  std::string key{};  ///< in a map
+  bool read = false;   ///< some declaration asked for it
+  bool unset = false;  ///< nothing stands here: the command line took back what was not there; only its name counts
+  int line = 0;        ///< of the key, or of the list element; 0 on the command line
+  std::string key{};   ///< in a map
   std::string text{};
   std::vector<Node> children{};
 };

@@ -30,7 +30,12 @@ std::string Section::Place::child_path(std::string_view key) const {
   return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
 }
 
-Node* Section::Place::find(std::string_view key) const { return node_ == nullptr ? nullptr : child(*node_, key); }
+Node* Section::Place::find(std::string_view key) const {
+  Node* node = node_ == nullptr ? nullptr : child(*node_, key);
+  if (node == nullptr || !node->unset) return node;
+  node->read = true;  // a key that is known
+  return nullptr;
+}
 
 bool Section::given(std::string_view key) const { return place_->find(key) != nullptr; }
 

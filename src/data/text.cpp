@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -38,10 +39,50 @@ std::optional<std::string> read_bytes(const fs::path& path, std::string& why) {
   return bytes;
 }
 
+/// Folders of results, of this run and of earlier ones: `results`, and `results.1` and so on beside it.
+class Results {
+ public:
+  explicit Results(const fs::path& results) {
+    std::error_code error;
+    if (!results.empty()) folder_ = fs::weakly_canonical(fs::absolute(results), error);
+    if (!folder_.has_filename()) folder_ = folder_.parent_path();
+  }
+
+  /// Whether a canonical path is one of the folders or lies in one.
+  [[nodiscard]] bool hold(const fs::path& path) const {
+    if (folder_.empty()) return false;
+    for (fs::path at = path; at != at.parent_path(); at = at.parent_path()) {
+      if (at.parent_path() == folder_.parent_path() && is_name(at.filename().string())) return true;
+    }
+    return false;
+  }
+
+ private:
+  [[nodiscard]] bool is_name(std::string_view name) const {
+    const std::string own = folder_.filename().string();
+    if (!name.starts_with(own)) return false;
+    name.remove_prefix(own.size());
+    return name.empty() || (name.size() > 1 && name.front() == '.' &&
+                            name.find_first_not_of("0123456789", 1) == std::string_view::npos);
+  }
+
+  fs::path folder_;
+};
+
+/// The part of a pattern before its first wildcard; all of what is none.
+fs::path fixed_part(const fs::path& path) {
+  fs::path fixed;
+  for (const fs::path& component : path) {
+    if (is_glob(component)) break;
+    fixed /= component;
+  }
+  return fixed;
+}
+
 class Loader {
  public:
-  Loader(std::string_view key, std::vector<Issue>& issues, std::int64_t most_names)
-      : key_(key), issues_(issues), most_names_(most_names) {}
+  Loader(std::string_view key, std::vector<Issue>& issues, std::int64_t most_names, const fs::path& results)
+      : key_(key), issues_(issues), most_names_(most_names), results_(results) {}
 
   void load(const SourceEntry& entry) {
     std::error_code error;
@@ -51,7 +92,7 @@ class Loader {
       report(entry, fmt::format("{}: the whole file system", entry.as_written), "name the folder of the text");
     } else if (fs::is_directory(status)) {
       load_found(entry, find_in_folder(entry.resolved, most_names_), "the folder holds no text file",
-                 "binary and hidden files, build/ and runs/ are passed over");
+                 "binary and hidden files, build/, runs/ and output.dir are passed over");
     } else if (fs::exists(status) && !fs::is_regular_file(status)) {
       // A pipe has no end that is known, a device may have none at all.
       report(entry, fmt::format("{}: not a regular file", entry.as_written), "copy the text into a file");
@@ -81,7 +122,12 @@ class Loader {
     }
     for (const std::string& folder : found.unreadable) report(entry, "cannot list " + folder, "");
     bool any = !found.unreadable.empty();
-    for (const fs::path& file : found.files) any = load_file(entry, file, Binary::passed_over) || any;
+    std::error_code error;
+    const bool spelled_out = results_.hold(fs::weakly_canonical(fs::absolute(fixed_part(entry.resolved)), error));
+    for (const fs::path& file : found.files) {
+      if (!spelled_out && results_.hold(fs::canonical(file, error))) continue;
+      any = load_file(entry, file, Binary::passed_over) || any;
+    }
     if (!any) report(entry, fmt::format("{}: {}", entry.as_written, nothing), std::string(hint));
   }
 
@@ -115,6 +161,7 @@ class Loader {
   std::string_view key_;
   std::vector<Issue>& issues_;
   std::int64_t most_names_;
+  Results results_;
   Text text_;
   std::set<fs::path> taken_;
 };
@@ -122,8 +169,8 @@ class Loader {
 }  // namespace
 
 Text load_text(std::span<const SourceEntry> entries, std::string_view key, std::vector<Issue>& issues,
-               std::int64_t most_names) {
-  Loader loader(key, issues, most_names);
+               std::int64_t most_names, const fs::path& results) {
+  Loader loader(key, issues, most_names, results);
   const std::size_t before = issues.size();
   for (const SourceEntry& entry : entries) loader.load(entry);
   Text text = loader.take();
@@ -136,6 +183,15 @@ Text load_text(std::span<const SourceEntry> entries, std::string_view key, std::
                            .hint = ""});
   }
   return text;
+}
+
+bool takes_file(std::span<const SourceEntry> entries, const fs::path& file, const fs::path& results) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return false;
+  std::vector<Issue> ignored;
+  const Text text = load_text(entries, "", ignored, kMostNames, results);
+  return std::any_of(text.parts.begin(), text.parts.end(),
+                     [&](const TextPart& part) { return fs::equivalent(part.path, file, error); });
 }
 
 }  // namespace cleave::data

@@ -82,7 +82,7 @@ std::vector<Issue> find_faults(const ModelConfig& config) {
   const bool heads = check_range("n_head", config.n_head, kMaxWidth);
   const bool kv_heads = check_range("n_kv_head", config.n_kv_head, kMaxWidth);
   const bool width = check_range("d_model", config.d_model, kMaxWidth);
-  check_range("d_ff", config.d_ff, 4 * kMaxWidth);
+  check_range("d_ff", config.d_ff, kWidestFeedForward);
   const bool sequence = check_range("seq_len", config.seq_len, kMaxPositions);
   const bool positions = check_range("max_pos", config.max_pos, kMaxPositions);
 

@@ -47,6 +47,18 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   bool broken_ = false;  // nobody reads it any more: the file sink goes on
 };
 
+// A link under the log's name loses the name, as with every file that is written; a pipe would wait for a reader.
+void take_name(const std::filesystem::path& file) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(file, error);
+  if (std::filesystem::is_symlink(status)) {
+    std::filesystem::remove(file, error);
+    if (error) throw EnvironmentError("write", file.string(), error.message());
+  } else if (std::filesystem::is_fifo(status) || std::filesystem::is_socket(status)) {
+    throw EnvironmentError("write", file.string(), "it is a pipe, and no file");
+  }
+}
+
 }  // namespace
 
 struct Log::Sinks {
@@ -70,6 +82,7 @@ Log::Log(const LogSettings& settings) {
     sinks.push_back(std::move(sink));
   };
   if (!settings.file.empty()) {
+    take_name(settings.file);
     try {
       add(std::make_shared<spdlog::sinks::basic_file_sink_mt>(settings.file.string()), settings.file_level,
           "%Y-%m-%d %H:%M:%S.%e %l: " + escaped + "%v");

@@ -48,6 +48,28 @@ cmp -s events.yaml events.kept || fail "--json replaced a trace"
 cp run.txt mine.txt 2> /dev/null || printf 'some text of my own, and more of it\n' > mine.txt
 expect_code 2 "--json over the text" "$CLEAVE" simulate input.yaml --quiet data.text=mine.txt --json mine.txt
 expect_code 2 "plan --json over the text" "$CLEAVE" plan input.yaml data.text=mine.txt --json mine.txt
+mkdir many && cp mine.txt many/mine.txt && cp events.yaml many/events.yaml
+for arguments in 'plan input.yaml data.text=many --json many/mine.txt' \
+  'simulate input.yaml --quiet data.text=many/*.txt --json many/mine.txt' 'calibrate input.yaml data.text=many -o many/mine.txt' \
+  'calibrate input.yaml fleet.churn.trace=many/events.yaml -o many/events.yaml'; do
+  # shellcheck disable=SC2086  # a command and its arguments
+  (set -f && expect_code 2 "$arguments" "$CLEAVE" $arguments) || exit 1
+  expect_text "$arguments" 'which would be lost'
+done
+cmp -s mine.txt many/mine.txt && cmp -s events.yaml many/events.yaml || fail "a result replaced what a folder holds"
+mkdir own && echo '{}' > own/trace.json && echo '{}' > own/layout.json
+expect_code 0 "a rival among files of somebody's own" "$CLEAVE" simulate input.yaml --quiet --output own --system data-parallel
+[ -e own/trace.json ] && [ -e own/layout.json ] || fail "a simulation deleted files of somebody's own"
+expect_code 2 "two names for a folder" "$CLEAVE" simulate input.yaml --quiet --output one output.dir=two
+expect_code 0 "a folder in a map" "$CLEAVE" simulate input.yaml --quiet 'output={dir: mapped}'
+[ -e mapped/simulate.json ] || fail "a folder in a map: nothing there"
+expect_code 2 "calibrate of no input" "$CLEAVE" calibrate train.steps=3
+expect_code 2 "a default of no key" "$CLEAVE" train input.yaml --dry-run train.stpes=~
+expect_text "a default of no key" 'train\.stpes: unknown key'
+expect_code 2 "hardly any rate" "$CLEAVE" train input.yaml --quiet fleet.churn.slow_fraction=1 fleet.churn.slow_factor=1e-15
+expect_text "hardly any rate" 'fleet\.churn\.slow_factor'
+expect_code 2 "hardly any patience" "$CLEAVE" train input.yaml --quiet fleet.patience=1ms
+expect_text "hardly any patience" 'fleet\.patience'
 expect_code 0 "a simulation" "$CLEAVE" simulate input.yaml --quiet --output same
 [ -e same/timeline.json ] || fail "a simulation: no timeline"
 expect_code 0 "another one there" "$CLEAVE" simulate input.yaml --quiet --output same --system data-parallel
@@ -55,6 +77,14 @@ expect_code 0 "another one there" "$CLEAVE" simulate input.yaml --quiet --output
 rm -r same/simulate.json && mkdir same/simulate.json
 expect_code 1 "a folder in the place of a file" "$CLEAVE" report same
 expect_text "a folder in the place of a file" 'it is a folder'
+
+# What a run writes is no text of the next one; and its record says all that it was.
+mkdir -p around && cp -r text around && sed 's/text: text/text: ./; s/tokenizer: byte/tokenizer: char/' input.yaml > around/in.yaml
+for _ in 1 2; do expect_code 0 "results beside the text" "$CLEAVE" train around/in.yaml --quiet output.dir=around/results train.steps=2; done
+expect_code 0 "results beside the text, resumed" "$CLEAVE" train around/in.yaml --quiet output.dir=around/results --resume auto
+grep -Eq '  vocab_size: [0-9]+  # the tokenizer' around/results/input.yaml || fail "the record does not say the vocabulary"
+cp around/results/input.yaml again.yaml
+expect_code 0 "on from the record" "$CLEAVE" train again.yaml --quiet --resume auto train.steps=5
 
 # A training does not begin among the files of a simulation, whose results its report would show.
 expect_code 0 "a simulation" "$CLEAVE" simulate input.yaml --quiet --output simulated
@@ -86,6 +116,10 @@ for command in plan simulate; do
   expect_text "$command --json gone/x.json" 'write gone/x\.json: gone is no folder'
   grep -q bound "$scratch/out" && fail "$command --json gone/x.json: it worked before it looked for the folder"
 done
+for setting in output.dir=gone simulate.steps=7 checkpoint.every=3; do
+  expect_code 2 "check with $setting" "$CLEAVE" check "$golden" "$setting"
+  expect_text "check with $setting" 'fleet, server, plan and verify can be changed'
+done
 expect_code 1 "check --json gone/x.json" "$CLEAVE" check "$golden" --json gone/x.json
 grep -q grad_norm "$scratch/out" && fail "check --json gone/x.json: it worked before it looked for the folder"
 expect_code 1 "calibrate -o gone/x.yaml" "$CLEAVE" calibrate -o gone/x.yaml
@@ -108,7 +142,8 @@ expect_text "a foreign file beside a run" 'no report: .*layout\.json'
 cp run/checkpoint-4.h5 reference.h5
 ln -s input.yaml another.yaml
 for arguments in 'plan input.yaml --json input.yaml' 'plan input.yaml --json another.yaml' 'simulate input.yaml --json input.yaml' \
-  'calibrate input.yaml -o input.yaml' 'check reference.h5 --json reference.h5' 'report run -o run/metrics.jsonl'; do
+  'calibrate input.yaml -o input.yaml' 'check reference.h5 --json reference.h5' 'report run -o run/metrics.jsonl' \
+  'report run -o run/checkpoint-4.h5' 'report run -o run/log.txt'; do
   # shellcheck disable=SC2086  # a command and its arguments
   expect_code 2 "$arguments" "$CLEAVE" $arguments
   expect_text "$arguments" 'are one file'
@@ -263,6 +298,11 @@ for command in "check shut/checkpoint-2.h5" "info shut/checkpoint-2.h5" "generat
   expect_code 2 "$command, without permission" "${unprivileged[@]}" "$CLEAVE" $command
   expect_text "$command, without permission" '^shut.*: cannot be read: Permission denied'
 done
+mkdir forbidden && cp run/metrics.jsonl run/checkpoint-[24].h5 run/input.yaml forbidden && chmod 000 forbidden/checkpoint-4.h5
+expect_code 1 "on from a checkpoint without permission" "${unprivileged[@]}" "$CLEAVE" train input.yaml --quiet --resume auto \
+  train.steps=6 output.dir=forbidden
+expect_text "on from a checkpoint without permission" 'forbidden/checkpoint-4\.h5: Permission denied'
+[ ! -e forbidden.1 ] && [ -e forbidden/checkpoint-4.h5 ] || fail "a checkpoint that may not be read was moved away"
 expect_code 1 "plan into a folder without permission" "${unprivileged[@]}" "$CLEAVE" plan input.yaml --json shut/plan.json
 expect_text "plan into a folder without permission" 'write shut/plan\.json: files cannot be made in its folder'
 for command in simulate train; do

@@ -39,6 +39,14 @@ for file in verification.json timeline.json report.html metrics.jsonl; do
   cmp -s "$scratch/run/$file" "$scratch/$file" || fail "resumed when all is done: another $file"
 done
 grep -q "nothing is left to do" "$scratch/run/log.txt" || fail "resumed when all is done: it does not say so"
+rm "$scratch/run/report.html"
+cp "$scratch/run/input.yaml" "$scratch/input.kept"
+expect_code 0 "resumed when all is done, with other settings" cleave_on "$ranks" "${arguments[@]}" --resume auto \
+  train.steps=3 checkpoint.keep=7
+cmp -s "$scratch/run/input.yaml" "$scratch/input.kept" || fail "resumed when all is done: settings that no step ran with"
+for file in verification.json timeline.json report.html; do
+  cmp -s "$scratch/run/$file" "$scratch/$file" || fail "resumed when all is done, without a report: another $file"
+done
 # As if a run that had been stopped, and told of that, was killed while it told of its end.
 cp "$scratch/run/log.txt" "$scratch/run/report.html"
 cp "$scratch/run/log.txt" "$scratch/run/report.html.tmp"

@@ -8,7 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "cleave/base/error.hpp"
+
 namespace cleave::checkpoint {
+
+/// A file that is there and that this process may not read, or cannot now: it may be as good as any.
+class UnreadableFile : public InputError {
+ public:
+  UnreadableFile(const std::filesystem::path& path, std::string reason);
+  [[nodiscard]] const std::string& reason() const { return reason_; }
+
+ private:
+  std::string reason_;
+};
 
 /// A checkpoint by its name; `step`: the number in the name.
 struct CheckpointFile {
@@ -40,7 +52,8 @@ struct NewestCheckpoint {
 [[nodiscard]] std::vector<CheckpointFile> find_checkpoints(const std::filesystem::path& folder);
 
 /// The checkpoint with the highest step, at most `up_to`, among those that can be read and whose every checksum is
-/// right. Errors: EnvironmentError for a folder that cannot be listed.
+/// right. Errors: EnvironmentError for a folder that cannot be listed, and for a checkpoint that this process may not
+/// read: to go on from an older one would lose what is after it.
 [[nodiscard]] NewestCheckpoint newest_whole_checkpoint(const std::filesystem::path& folder,
                                                        std::int64_t up_to = std::numeric_limits<std::int64_t>::max());
 

@@ -48,12 +48,18 @@ inline constexpr std::int64_t kMostNames = 1'000'000;
 ///   passed over. Symbolic links to folders are not followed.
 /// - A glob (`*` and `?` within a name, `**` for any number of folders) yields files, never folders; the same names
 ///   are passed over except where the pattern spells them out.
+/// - What a folder or a glob yields below `results`, or below `results.1` and so on beside it, is passed over: it is of
+///   this run and of earlier ones. An entry that lies there itself is taken as it says. Empty: there is none.
 /// - A file that several entries name is taken once, at its first place.
 ///
 /// Errors: appends one Issue (key `key`) for each entry that is missing, unreadable, the root of the file system, or
 /// yields nothing, or that has more than `most_names` names below it, and one if all of them together hold no byte;
 /// what could be read is returned nevertheless.
 [[nodiscard]] Text load_text(std::span<const SourceEntry> entries, std::string_view key, std::vector<Issue>& issues,
-                             std::int64_t most_names = kMostNames);
+                             std::int64_t most_names = kMostNames, const std::filesystem::path& results = {});
+
+/// Whether load_text() would take `file` for one of these entries.
+[[nodiscard]] bool takes_file(std::span<const SourceEntry> entries, const std::filesystem::path& file,
+                              const std::filesystem::path& results = {});
 
 }  // namespace cleave::data

@@ -11,6 +11,9 @@
 
 namespace cleave::model {
 
+/// Largest d_ff: indices of a layer's products stay far from the end of their type.
+inline constexpr std::int64_t kWidestFeedForward = std::int64_t{1} << 22;
+
 /// B batch, T sequence, V vocabulary, L layers, H heads, K key/value heads, d model width, f feed-forward width.
 struct ModelConfig {
   std::string family = "gpt2";  ///< a name of the registry (family.hpp)

@@ -147,7 +147,13 @@ std::vector<int> ranks_that_share(Session& session) {
 
 int calibrate(const CommandLine& line, int argc, char** argv) {
   std::optional<Input> input;
-  if (!line.files.empty()) input = read_input(only_input(line), line.overrides, Needs::no_data);
+  if (!line.files.empty()) {
+    input = read_input(only_input(line), line.overrides, Needs::no_data);
+    refuse_result_over(*input, line.output);
+  } else if (!line.overrides.empty()) {
+    throw InputError(fmt::format("{} changes nothing without an input", line.overrides.front()),
+                     "cleave calibrate INPUT KEY=VALUE...");
+  }
   Session session(argc, argv);
   comm::MpiTransportOptions transport;
   int code = 0;

@@ -33,6 +33,8 @@ namespace {
 constexpr double kLossLimit = 2e-5, kNormLimit = 5e-5, kLogitsLimit = 5e-5, kGradientLimit = 2e-5, kUpdateLimit = 1e-3,
                  kNoiseLimit = 1e-6;
 
+constexpr const char* kChangeable = "fleet, server, plan and verify can be changed";
+
 // A small fleet of unlike devices, so that every operation is cut; overrides change it.
 constexpr const char* kFleet = R"(
 fleet:
@@ -51,7 +53,9 @@ Input check_settings(const CommandLine& line) {
   for (const std::string& override_ : line.overrides) {
     const std::string key = override_.substr(0, override_.find('=')), section = key.substr(0, key.find('.'));
     if (section == "model" || section == "train" || section == "data") {
-      reader.fault(key, "check takes it from the reference file", "fleet, server, plan and verify can be changed");
+      reader.fault(key, "check takes it from the reference file", kChangeable);
+    } else if (section == "checkpoint" || section == "output" || section == "simulate") {
+      reader.fault(key, "check does nothing of the kind", kChangeable);
     }
   }
   // What check asks for by itself is not the user's choice.

@@ -33,15 +33,6 @@ std::optional<fs::path> find_newest(const fs::path& folder, std::vector<std::str
   return std::nullopt;
 }
 
-// The effective input says whose value it is.
-void note_decay(std::string& effective, std::int64_t value, const fs::path& from) {
-  const std::string key = "  lr_decay_steps: ";
-  const std::size_t at = effective.find(key);
-  if (at == std::string::npos) return;
-  const std::size_t end = effective.find('\n', at);
-  effective.replace(at, end - at, fmt::format("{}{}  # {}", key, value, from.filename().string()));
-}
-
 void keep_decay(const RunSettings& then, const fs::path& from, Input& input, server::TrainerOptions& options,
                 std::vector<std::string>& notices) {
   const auto found = then.find(kDecay);
@@ -54,7 +45,7 @@ void keep_decay(const RunSettings& then, const fs::path& from, Input& input, ser
   notices.push_back(fmt::format("{} stays {}, as in {}: the input gives none, and train.steps is {} now", kDecay, value,
                                 from.string(), input.train.steps));
   input.train.lr_decay_steps = options.train.lr_decay_steps = value;
-  note_decay(input.effective, value, from);
+  note_effective(input, "lr_decay_steps", value, from.filename().string());
 }
 
 // One that a liar had a part in is not gone on from by mistake.

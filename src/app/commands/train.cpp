@@ -71,7 +71,7 @@ Prepared prepare(const CommandLine& line, Input input, const server::DeviceRanks
   p.input = std::move(input);
   p.data = load_training_data(p.input);
   if (!p.data.not_evaluated.empty()) p.notices.push_back(p.data.not_evaluated);
-  refuse_unfit_folder(p.input.output, p.input.name);
+  refuse_unfit_folder(p.input.output, p.input);
   const std::vector<Issue> faults = model::find_faults(p.input.step.model);
   if (!faults.empty()) throw InputError(faults);
   sched::StepSpec& step = p.input.step;
@@ -121,12 +121,17 @@ std::string describe(const server::MemoryForecast& m) {
       show(m.activations), show(m.sums), show(m.messages));
 }
 
+// Which devices compute in quorum what others did is drawn, so the most that one takes is not known beforehand.
+const char* how_much(const Prepared& p) {
+  return p.input.verify.mode == server::VerifyMode::quorum ? "about" : "at most";
+}
+
 void print_dry_run(const Prepared& p) {
   std::printf("%s", p.input.effective.c_str());
   std::printf("# data: %s\n", p.data.summary.c_str());
   std::printf("# memory of the server: %s; free here: %s\n", describe(p.memory).c_str(),
               show(available_memory()).c_str());
-  std::printf("# memory of a device: at most %s (%s)\n", show(p.memory.device_peak).c_str(),
+  std::printf("# memory of a device: %s %s (%s)\n", how_much(p), show(p.memory.device_peak).c_str(),
               p.memory.device_name.c_str());
   if (p.resumed)
     std::printf("# resumes after step %lld from %s\n", static_cast<long long>(p.resumed->step),
@@ -164,13 +169,14 @@ class Run {
 
   // `missing`: once goodbye is said, the ranks that did not answer it.
   int operator()(std::optional<std::vector<server::RankInfo>>& missing) {
-    folder_.store_input(p_.input.effective);
+    const bool finished = is_finished();
+    if (!finished || !fs::exists(folder_.path() / "input.yaml")) folder_.store_input(p_.input.effective);
     announce();
     server::Trainer trainer(p_.parameters, p_.options, &session_.devices());
     trainer.use(earlier_);
     trainer_ = &trainer;
     if (p_.resumed && p_.input.verify.rollback > 0) tell_reach(trainer);
-    folder_.store_ranks(trainer.ranks());
+    if (!finished) folder_.store_ranks(trainer.ranks());
     for (const server::RankInfo& rank : trainer.ranks()) {
       if (!rank.absent.empty())
         log_.warning("the run starts without rank {}{} and its {} devices: {}", rank.rank,
@@ -178,7 +184,7 @@ class Run {
     }
     // Whatever ends the training, the device ranks are told.
     const auto leave = [&] { missing = trainer.say_goodbye(Seconds(30)); };
-    if (is_finished()) {
+    if (finished) {
       leave();
       renew_report();
       say(fmt::format("nothing is left to do: the run in {} has all of its {} steps", folder_.path().string(),
@@ -233,13 +239,11 @@ class Run {
                     p_.data.summary, p_.options.devices.size(), std::max(1, session_.size() - 1),
                     session_.size() > 2 ? "s" : ""));
     log_.info("memory of the server: predicted {}", describe(p_.memory));
-    log_.info("memory of a device: at most {} ({})", show(p_.memory.device_peak), p_.memory.device_name);
+    log_.info("memory of a device: {} {} ({})", how_much(p_), show(p_.memory.device_peak), p_.memory.device_name);
   }
 
-  // All steps are done, and told of: what an earlier process wrote of them stays.
-  bool is_finished() const {
-    return p_.resumed && p_.state.step >= p_.input.train.steps && fs::exists(folder_.path() / "report.html");
-  }
+  // All steps are done: what an earlier process wrote of them stays.
+  bool is_finished() const { return p_.resumed && p_.state.step >= p_.input.train.steps; }
 
   // How far steps can be taken back until this process has run some of its own.
   void tell_reach(server::Trainer& trainer) {

@@ -1,9 +1,13 @@
 // Declarations of a trace's keys.
 #include "input/churn_trace.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <tuple>
+
+#include "input/limits.hpp"
 
 namespace cleave::app {
 
@@ -33,8 +37,9 @@ fleet::ChurnTrace read_churn_trace(const std::filesystem::path& path, std::int64
                                       .max = 1.0,
                                       .help = "slow: of every rate; lie: share of results that are wrong."});
     event.fault = read_fault_kind(in, "lie");
-    if (event.kind == fleet::ChurnKind::slow && event.factor <= 0)
-      in.fault("factor", "a device cannot run at no rate at all", "use kind: hang");
+    if (event.kind == fleet::ChurnKind::slow && event.factor < kSlowestFactor)
+      in.fault("factor", fmt::format("a device cannot run at less than {} of its rates", kSlowestFactor),
+               "use kind: hang");
     trace.push_back(event);
   });
   reader.finish();

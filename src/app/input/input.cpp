@@ -61,13 +61,14 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
   c.d_model = in.integer("d_model", {.default_value = c.d_model, .min = 1, .max = kMost, .help = "Model width d."});
   c.d_ff = in.integer("d_ff", {.default_value = from_preset ? c.d_ff : model::default_d_ff(c.family, c.d_model),
                                .min = 1,
-                               .max = 10 * kMost,
+                               .max = model::kWidestFeedForward,
                                .help = "Feed-forward width; without it the family's, mostly 4 d_model."});
   model.vocab_given = in.given("vocab_size") || from_preset;
   c.vocab_size = in.integer("vocab_size", {.default_value = c.vocab_size,
                                            .min = 1,
                                            .max = 10 * kMost,
-                                           .help = "Vocabulary V; without it, what the tokenizer has."});
+                                           .help = "Vocabulary V; without it, what the tokenizer has. plan and "
+                                                   "simulate, which read no text, take the default."});
   c.seq_len = in.integer("seq_len", {.default_value = c.seq_len,
                                      .min = 1,
                                      .max = 10 * kMost,
@@ -80,7 +81,7 @@ ModelInput read_model(const Section& in, model::ModelConfig& c) {
       "tie_embeddings", {.default_value = from_preset ? c.tie_embeddings : model::traits_of(c.family).default_tied,
                          .help = "The output projection is the token embedding; without it as in the family."});
   c.norm_eps = in.real(
-      "norm_eps", {.default_value = c.norm_eps, .max = 1.0, .above = 0.0, .help = "Added to the variance in norms."});
+      "norm_eps", {.default_value = c.norm_eps, .above = 0.0, .below = 1.0, .help = "Added to the variance in norms."});
   c.rope_theta =
       in.real("rope_theta", {.default_value = c.rope_theta, .min = 1.0, .help = "Base of the rotary angles (llama)."});
   for (const Issue& fault : model::find_faults(c)) {
@@ -101,7 +102,10 @@ DataInput read_data(const Section& in, Needs needs) {
     data.kind = kind;
     for (const config::Path& path : paths) data.sources.push_back(entry_of(path));
   };
-  const auto paths = in.paths("text", {.optional = true, .help = "Files, folders and globs of text to train on."});
+  const auto paths =
+      in.paths("text", {.optional = true,
+                        .help = "Files, folders and globs of text to train on. Hidden files, binary ones, build/, "
+                                "runs/ and output.dir are passed over where they are not named."});
   if (in.given("text")) take(DataKind::text, paths);
   const config::Path tokens =
       in.path("tokens",
@@ -236,7 +240,8 @@ FleetInput read_fleet(const Section& in, std::uint64_t& seed) {
   f.patience = in.seconds(
       "patience",
       {.default_value = f.patience,
-       .above = Seconds(0),
+       .min = kLeastPatience,
+       .max = kMostPatience,
        .help = "Real time without a word after which a rank's blocks are computed elsewhere until it speaks again."});
   f.shared_memory = in.boolean("shared_memory",
                                {.default_value = f.shared_memory,
@@ -268,8 +273,8 @@ FleetInput read_fleet(const Section& in, std::uint64_t& seed) {
                                                      .max = 1.0,
                                                      .help = "Share of devices that run slower than declared."});
     f.churn.slow_factor = c.real("slow_factor", {.default_value = f.churn.slow_factor,
+                                                 .min = kSlowestFactor,
                                                  .max = 1.0,
-                                                 .above = 0.0,
                                                  .help = "Their rates, relative to the declared ones."});
     f.churn.faulty_fraction = c.real("lie_fraction", {.default_value = f.churn.faulty_fraction,
                                                       .min = 0.0,
@@ -403,8 +408,20 @@ plan::Partition read_partition(const Section& plan, plan::Partition usual) {
 
 }  // namespace
 
+void note_effective(Input& input, std::string_view key, std::int64_t value, std::string_view whence) {
+  const std::string begin = fmt::format("\n  {}: ", key);
+  const std::size_t at = input.effective.find(begin);
+  if (at == std::string::npos) return;
+  const std::size_t end = input.effective.find('\n', at + 1);
+  input.effective.replace(at, end - at, fmt::format("{}{}  # {}", begin, value, whence));
+}
+
 void refuse_result_over(const Input& input, const std::filesystem::path& result) {
   for (const data::SourceEntry& source : input.data.sources) refuse_one_file(source.resolved, result);
+  if (input.data.kind == DataKind::text && !result.empty() &&
+      data::takes_file(input.data.sources, result, input.output))
+    throw fault_at(input, "data.text", fmt::format("takes {}, which would be lost", result.string()),
+                   "another name for the result");
   if (input.model.init) refuse_one_file(input.model.init->resolved, result);
   refuse_one_file(input.fleet.trace, result);
 }
@@ -548,7 +565,9 @@ Input declare_input(config::Reader& reader, Needs needs) {
        .help = "When a checkpoint cannot be written (disk full, folder not writable): go on to the next one, or stop "
                "with exit code 1. The last one of a run always stops it."});
   const Section output = reader.section("output", "Where results go.");
-  input.output = output.path("dir", {.default_value = "runs/run", .help = "The run's folder."}).resolved;
+  const config::Path folder = output.path("dir", {.default_value = "runs/run", .help = "The run's folder."});
+  input.output = folder.resolved;
+  input.output_on_command_line = folder.file == "command line";
   input.profile = output.boolean("profile", {.default_value = input.profile,
                                              .help = "Measure where the server's real time goes, by phase and type of "
                                                      "operation: profile.json, the log, the report."});

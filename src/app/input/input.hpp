@@ -69,6 +69,7 @@ struct Input {
   std::int64_t checkpoint_every = 100, checkpoint_keep = 2;
   bool checkpoint_failure_stops = false;
   std::filesystem::path output;
+  bool output_on_command_line = false;
   bool profile = false;  ///< output.profile
   SimulateInput simulate;
   std::string effective;    ///< YAML, each value marked default, file or command line
@@ -100,8 +101,11 @@ std::string settle_verification(Input& input, sched::Layout taken);
 /// "plan.layout is auto: tiles, since ...".
 [[nodiscard]] std::string say_layout(const Input& input, sched::Layout taken);
 
-/// Errors: InputError where `result` is a file that the input names: its data, what the model begins with, a trace of
-/// churn. A file that a pattern of data names is not seen.
+/// Makes the effective input say that the only key of this name, in a section, has a value that comes from `whence`.
+void note_effective(Input& input, std::string_view key, std::int64_t value, std::string_view whence);
+
+/// Errors: InputError where `result` is a file that the input reads: its data, by name or out of a folder or a pattern,
+/// what the model begins with, a trace of churn.
 void refuse_result_over(const Input& input, const std::filesystem::path& result);
 
 /// Draws the step's devices and churn, or reads the trace. Requires: the reader has found no fault.

@@ -29,6 +29,7 @@ void settle_vocabulary(Input& input, std::int64_t needed, const char* what) {
   model::ModelConfig& config = input.step.model;
   if (!input.model.vocab_given) {
     config.vocab_size = needed;
+    note_effective(input, "vocab_size", needed, what);
   } else if (config.vocab_size < needed) {
     throw fault_at(input, "model.vocab_size",
                    fmt::format("{} is less than the {} that {} has", config.vocab_size, needed, what));
@@ -56,7 +57,11 @@ TrainingData load_training_data(Input& input) {
 
   if (in.kind == DataKind::batches) {
     require_file(in.sources.front(), "data.batches");
-    checkpoint::ReferenceBatches batches = checkpoint::read_batches(in.sources.front().resolved);
+    checkpoint::ReferenceBatches batches = [&] {
+      try {
+        return checkpoint::read_batches(in.sources.front().resolved);
+      } catch (const InputError& error) { throw fault_at(input, "data.batches", error.what()); }
+    }();
     if (batches.batch != rows || batches.seq_len != seq) {
       throw fault_at(input, "data.batches",
                      fmt::format("the file has batches of {} sequences of {} tokens, the run wants {} of {}",
@@ -82,7 +87,7 @@ TrainingData load_training_data(Input& input) {
 
   data::TokenArray tokens;
   if (in.kind == DataKind::text) {
-    const data::Text text = data::load_text(in.sources, "data.text", issues);
+    const data::Text text = data::load_text(in.sources, "data.text", issues, data::kMostNames, input.output);
     throw_if_any(input, std::move(issues));
     const auto tokenizer =
         in.tokenizer == TokenizerKind::byte ? data::make_byte_tokenizer() : data::make_char_tokenizer(text);

@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <system_error>
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/config/reader.hpp"
+#include "output/run_files.hpp"
 
 namespace cleave::app {
 
@@ -29,20 +31,30 @@ fs::path in_the_way(const fs::path& folder) {
   return {};
 }
 
+/// What is written under these names would go to whoever reads the pipe, or wait for somebody to.
+void refuse_pipes(const fs::path& folder) {
+  const auto refuse = [&](std::string_view name) {
+    std::error_code error;
+    const fs::file_status status = fs::status(folder / name, error);
+    if (fs::is_fifo(status) || fs::is_socket(status))
+      throw EnvironmentError("write", (folder / name).string(), "it is a pipe, and no file");
+  };
+  std::ranges::for_each(kRecordsOfRun, refuse);
+  std::ranges::for_each(kOtherFilesOfRun, refuse);
+}
+
 }  // namespace
 
-void refuse_unfit_folder(const fs::path& folder, const std::string& input) {
+void refuse_unfit_folder(const fs::path& folder, const Input& input) {
   if (const fs::path other = in_the_way(folder); !other.empty())
     throw EnvironmentError("use output.dir", folder.string(), other.string() + " is no folder");
+  refuse_pipes(folder);
   const fs::path file = folder / "input.yaml";
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return;
   if (config::is_effective_yaml(read_file(file))) return;
-  throw InputError({Issue{.file = input,
-                          .line = 0,
-                          .key = "output.dir",
-                          .message = fmt::format("{} is not of an earlier run, and would be replaced", file.string()),
-                          .hint = "another folder for the run, or another name for that file"}});
+  throw fault_at(input, "output.dir", fmt::format("{} is not of an earlier run, and would be replaced", file.string()),
+                 "another folder for the run, or another name for that file");
 }
 
 }  // namespace cleave::app

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
+
+#include "input/input.hpp"
 
 namespace cleave::app {
 
-/// Errors: EnvironmentError where `folder`, the output.dir, is a file or lies below one. InputError of the input called
-/// `input` where it has an input.yaml that is somebody's own: a run, or a simulation, would replace it.
-void refuse_unfit_folder(const std::filesystem::path& folder, const std::string& input);
+/// Errors: EnvironmentError where `folder`, the output.dir of `input`, is a file or lies below one, or where a pipe has
+/// the name of a file of a run. InputError where it has an input.yaml that is somebody's own: a run, or a simulation,
+/// would replace it.
+void refuse_unfit_folder(const std::filesystem::path& folder, const Input& input);
 
 }  // namespace cleave::app

@@ -11,6 +11,7 @@
 
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/error.hpp"
+#include "cleave/checkpoint/folder.hpp"
 #include "cli/json_depth.hpp"
 #include "cli/one_file.hpp"
 #include "cli/result_file.hpp"
@@ -244,6 +245,12 @@ int report(const CommandLine& line) {
                                              : fs::path("report.html");
   for (const fs::path& run : runs) {
     for (const std::string_view name : kRecordsOfRun) refuse_one_file(run / name, file);
+    for (const std::string_view name : kOtherFilesOfRun) {
+      if (name != "report.html") refuse_one_file(run / name, file);
+    }
+    std::error_code error;
+    if (!fs::exists(file, error)) continue;
+    for (const checkpoint::CheckpointFile& saved : checkpoint::find_checkpoints(run)) refuse_one_file(saved.path, file);
     refuse_one_file(run / "sweep.json", file);
   }
   write_result(file.string(), page_of(runs));

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "cleave/base/atomic_file.hpp"
 #include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
@@ -20,10 +18,10 @@ namespace fs = std::filesystem;
 namespace {
 
 std::optional<fs::path> folder_of(const CommandLine& line, const Input& input) {
+  if (!line.output.empty() && input.output_on_command_line)
+    throw InputError(fmt::format("--output {} and output.dir are two names for one folder", line.output));
   if (!line.output.empty()) return fs::path(line.output);
-  const bool given = std::any_of(line.overrides.begin(), line.overrides.end(),
-                                 [](const std::string& text) { return text.starts_with("output.dir="); });
-  return given ? std::optional(input.output) : std::nullopt;
+  return input.output_on_command_line ? std::optional(input.output) : std::nullopt;
 }
 
 bool is_own(const std::string& system) { return system == "cleave" || system == "cleave-paper"; }
@@ -39,7 +37,7 @@ SimulationRecord::SimulationRecord(const CommandLine& line, const Input& input, 
     throw InputError(fmt::format("{} holds a training run", folder_->string()),
                      "give another folder: --output FOLDER, or output.dir=FOLDER");
   }
-  refuse_unfit_folder(*folder_, input.name);
+  refuse_unfit_folder(*folder_, input);
   make_folders(*folder_);
 }
 
@@ -79,11 +77,16 @@ void SimulationRecord::keep_layout(const rivals::SystemReport& report) {
 
 std::optional<fs::path> SimulationRecord::store(const nlohmann::ordered_json& systems) {
   if (!folder_) return std::nullopt;
+  std::error_code error;
+  const bool again = fs::exists(*folder_ / "simulate.json", error);
+  const auto leave_out = [&](const char* name) {
+    if (again) fs::remove(*folder_ / name, error);
+  };
   replace_file(*folder_ / "simulate.json", systems.dump(1) + "\n");
   replace_file(*folder_ / "input.yaml", effective_);
   // What this one does not write is of an earlier simulation in this folder.
   if (layout_.empty()) {
-    fs::remove(*folder_ / "layout.json");
+    leave_out("layout.json");
   } else {
     replace_file(*folder_ / "layout.json", layout_);
   }
@@ -91,8 +94,8 @@ std::optional<fs::path> SimulationRecord::store(const nlohmann::ordered_json& sy
     timeline_->store(*folder_ / "timeline.json");
     timeline_->store_trace(*folder_ / "trace.json");
   } else {
-    fs::remove(*folder_ / "timeline.json");
-    fs::remove(*folder_ / "trace.json");
+    leave_out("timeline.json");
+    leave_out("trace.json");
   }
   const fs::path page = *folder_ / "report.html";
   write_report({*folder_}, page);

@@ -1,8 +1,12 @@
 // Finding, choosing and pruning the checkpoints of a folder.
 #include "cleave/checkpoint/folder.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "mapped_file.hpp"
 #include "support/watched_sync.hpp"
 #include "temp_folder.hpp"
 
@@ -51,6 +55,29 @@ TEST_F(CheckpointFolder, NewestWholeSkipsDamagedOnes) {
   ASSERT_THAT(newest.skipped, SizeIs(2));
   EXPECT_EQ(newest.skipped[0].path, folder_ / "checkpoint-300.h5");
   EXPECT_THAT(newest.skipped[0].reason, HasSubstr("checkpoint-300.h5"));
+}
+
+// It may be as good as any: who took it for damaged would go on from an older one, and move it away.
+TEST_F(CheckpointFolder, WhatMayNotBeReadIsNotDamaged) {
+  write(1);
+  write(2);
+  const rlimit all = [] {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    return limit;
+  }();
+  const int next = ::dup(0);
+  ::close(next);
+  const rlimit few{.rlim_cur = static_cast<rlim_t>(next) + 1, .rlim_max = all.rlim_max};  // for the list of the folder
+  const fs::path file = checkpoint_path(folder_, 2);
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  const int taken = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  EXPECT_THROW((void)MappedFile(file), UnreadableFile);
+  ::close(taken);
+  ::setrlimit(RLIMIT_NOFILE, &all);
+  if (::geteuid() == 0) return;  // who may read everything
+  fs::permissions(file, fs::perms::none);
+  EXPECT_THROW((void)newest_whole_checkpoint(folder_), EnvironmentError);
 }
 
 TEST_F(CheckpointFolder, NoneWhole) {

@@ -201,11 +201,11 @@ TEST(Document, OverridesWithFaults) {
     (void)reader.section("train").integer("steps", {.default_value = 1});
   };
   EXPECT_THAT(
-      faults(
-          "fleet: {devices: [{count: 1}]}\n",
-          {"train.steps", "=3", "a..b=1", "train.steps=", "train.steps=[1", "train.stops=3", "fleet.devices.2.count=1",
-           "fleet.devices.x=1", "fleet.devices.0.count=many", "train={steps: 1, steps: 2}"},
-          read),
+      faults("fleet: {devices: [{count: 1}]}\n",
+             {"train.steps", "=3", "a..b=1", "train.steps=", "train.steps=[1", "train.stops=3",
+              "fleet.devices.2.count=1", "fleet.devices.x=1", "fleet.devices.0x=~", "fleet.devices.1=~",
+              "train.stpes=~", "fleet.devices.0.count=many", "train={steps: 1, steps: 2}"},
+             read),
       ElementsAre("command line: 'train.steps' is not of the form key=value (for example train.steps=50)",
                   "command line: '=3' is not of the form key=value (for example train.steps=50)",
                   "command line: 'a..b=1' is not of the form key=value (for example train.steps=50)",
@@ -213,9 +213,34 @@ TEST(Document, OverridesWithFaults) {
                   "command line: train.steps: no YAML: end of sequence flow not found (a [ has no ])",
                   "command line: fleet.devices.2.count: '2' is no element of the list (it has 1, counted from 0)",
                   "command line: fleet.devices.x: 'x' is no element of the list (it has 1, counted from 0)",
+                  "command line: fleet.devices.0x: '0x' is no element of the list (it has 1, counted from 0)",
+                  "command line: fleet.devices.1: '1' is no element of the list (it has 1, counted from 0)",
                   "command line: train.steps: is given twice (first on line 1)",
                   "command line: fleet.devices.0.count: 'many' is not a whole number",
-                  "command line: train.stops: unknown key (did you mean steps?)"));
+                  "command line: train.stops: unknown key (did you mean steps?)",
+                  "command line: train.stpes: unknown key (did you mean steps?)"));
+}
+
+// What was not there is the default, as what is taken back; a value after it holds.
+TEST(Document, OverridesTakeBackWhatWasNotThere) {
+  Document document = Document::parse("train: {steps: 5}\n", "in.yaml");
+  document.apply({"train.lr=~", "train.batch=~", "train.batch=4", "plan.layout=~", "model=~"});
+  Reader reader(std::move(document));
+  const Section train = reader.section("train");
+  EXPECT_FALSE(train.given("lr"));
+  EXPECT_EQ(train.real("lr", {.default_value = 0.5}), 0.5);
+  EXPECT_EQ(train.integer("steps"), 5);
+  EXPECT_EQ(train.integer("batch"), 4);
+  EXPECT_EQ(reader.section("plan").text("layout", {.default_value = "auto"}), "auto");
+  EXPECT_EQ(reader.section("model").integer("n_layer", {.default_value = 3}), 3);
+  reader.finish();
+}
+
+// The fault is of who made a map of a value, not of the line of the value.
+TEST(Document, AnOverrideBelowAValueIsTheCommandLines) {
+  EXPECT_THAT(faults("train:\n  steps: 5\n", {"train.steps.x=3"},
+                     [](Reader& reader) { (void)reader.section("train").integer("steps"); }),
+              ElementsAre("command line: train.steps: must be a single value, not a map"));
 }
 
 }  // namespace

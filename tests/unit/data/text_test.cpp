@@ -58,6 +58,26 @@ TEST_F(LoadText, FolderPassesOverBinariesHiddenFilesAndWhatBuildsMake) {
   EXPECT_THAT(names(load({entry("d")})), ElementsAre("d/keep.txt", "d/sub/runs"));
 }
 
+// A run must not learn its own log, nor that of the run before it.
+TEST_F(LoadText, PassesOverResultsOfTheRun) {
+  for (const char* name :
+       {"d/a.txt", "d/out/log.txt", "d/out.1/log.txt", "d/out.12/sub/x.txt", "d/out.txt", "d/out.1x/b"})
+    write(name, name);
+  const auto with_results = [&](const char* from, const char* results) {
+    return names(load_text(std::vector{entry(from)}, "data.text", issues_, kMostNames, folder_ / results));
+  };
+  EXPECT_THAT(with_results("d", "d/out"), ElementsAre("d/a.txt", "d/out.1x/b", "d/out.txt"));
+  EXPECT_THAT(with_results("d", "d/out/"), ElementsAre("d/a.txt", "d/out.1x/b", "d/out.txt"));
+  EXPECT_THAT(with_results("d/**", "d/out"), ElementsAre("d/a.txt", "d/out.1x/b", "d/out.txt"));
+  EXPECT_THAT(with_results("d/*.txt", "d"), ElementsAre("d/a.txt", "d/out.txt"));     // spelled out
+  EXPECT_THAT(with_results("d/out/log.txt", "d/out"), ElementsAre("d/out/log.txt"));  // named
+  EXPECT_THAT(with_results("d/out.1", "d/out"), ElementsAre("d/out.1/log.txt"));
+  EXPECT_THAT(issues_, IsEmpty());
+  EXPECT_TRUE(takes_file(std::vector{entry("d")}, folder_ / "d/out/log.txt"));
+  EXPECT_FALSE(takes_file(std::vector{entry("d")}, folder_ / "d/out/log.txt", folder_ / "d/out"));
+  EXPECT_FALSE(takes_file(std::vector{entry("d")}, folder_ / "d/new.json"));
+}
+
 TEST_F(LoadText, FolderNamedOutrightIsSearchedWhateverItsName) {
   write("build/a.txt", "a");
   EXPECT_THAT(names(load({entry("build")})), ElementsAre("build/a.txt"));

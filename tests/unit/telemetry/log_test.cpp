@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -64,6 +65,18 @@ TEST_F(LogFile, AppendsToWhatIsThere) {
   Log({.file = folder_ / "log.txt"}).info("one");
   Log({.file = folder_ / "log.txt"}).info("two");
   EXPECT_THAT(read_file(folder_ / "log.txt"), MatchesRegex("[^\n]*: one\n[^\n]*: two\n"));
+}
+
+// A link under the log's name loses the name; a pipe would wait for a reader.
+TEST_F(LogFile, IsWrittenToNobodyElsesFile) {
+  std::filesystem::create_directories(folder_);
+  replace_file(folder_ / "precious", "mine");
+  std::filesystem::create_symlink("precious", folder_ / "log.txt");
+  Log({.file = folder_ / "log.txt"}).info("one");
+  EXPECT_EQ(read_file(folder_ / "precious"), "mine");
+  EXPECT_THAT(read_file(folder_ / "log.txt"), MatchesRegex("[^\n]*: one\n"));
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(Log({.file = folder_ / "pipe"}), EnvironmentError);
 }
 
 TEST_F(LogFile, TroubleIsCountedNotThrown) {
