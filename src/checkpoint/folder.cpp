@@ -10,6 +10,7 @@
 #include "cleave/base/durable.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/checkpoint/snapshot.hpp"
+#include "mapped_file.hpp"
 
 namespace cleave::checkpoint {
 

@@ -9,8 +9,8 @@
 
 #include "checksum.hpp"
 #include "cleave/base/error.hpp"
-#include "cleave/checkpoint/folder.hpp"
 #include "hdf5.hpp"
+#include "mapped_file.hpp"
 
 namespace cleave::checkpoint::hdf5 {
 

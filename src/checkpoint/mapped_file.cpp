@@ -10,8 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "cleave/checkpoint/folder.hpp"
-
 namespace cleave::checkpoint {
 
 void refuse_file(const std::filesystem::path& path, const std::string& message, const std::string& hint) {

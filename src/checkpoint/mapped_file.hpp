@@ -4,12 +4,25 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
+
+#include "cleave/base/error.hpp"
 
 namespace cleave::checkpoint {
 
+/// A file that is there and that this process may not read, or cannot now: it may be as good as any.
+class UnreadableFile : public InputError {
+ public:
+  UnreadableFile(const std::filesystem::path& path, std::string reason);
+  [[nodiscard]] const std::string& reason() const { return reason_; }
+
+ private:
+  std::string reason_;
+};
+
 class MappedFile {
  public:
-  /// Errors: InputError for what is missing, empty or no regular file, UnreadableFile (folder.hpp) for what may not be
+  /// Errors: InputError for what is missing, empty or no regular file, UnreadableFile for what may not be
   /// read.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept;

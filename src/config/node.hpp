@@ -39,8 +39,6 @@ struct Document::Parts {
   std::vector<Issue> issues{};  ///< faults that leave the rest readable
 };
 
-inline constexpr const char* kCommandLine = "command line";
-
 /// Parses one YAML document. Duplicate keys and the like go to `issues`, the first of two equal keys holds.
 /// Errors: InputError where the text cannot be taken as YAML at all.
 [[nodiscard]] Node parse_yaml(const std::string& text, const std::string& name, std::vector<Issue>& issues);

@@ -8,19 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cleave/base/error.hpp"
-
 namespace cleave::checkpoint {
-
-/// A file that is there and that this process may not read, or cannot now: it may be as good as any.
-class UnreadableFile : public InputError {
- public:
-  UnreadableFile(const std::filesystem::path& path, std::string reason);
-  [[nodiscard]] const std::string& reason() const { return reason_; }
-
- private:
-  std::string reason_;
-};
 
 /// A checkpoint by its name; `step`: the number in the name.
 struct CheckpointFile {

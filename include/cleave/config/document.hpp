@@ -14,6 +14,8 @@
 namespace cleave::config {
 
 inline constexpr std::int64_t kMaxFileBytes = std::int64_t{16} << 20;
+/// What stands in the place of a file where a value is of the command line.
+inline constexpr const char* kCommandLine = "command line";
 inline constexpr int kMaxNesting = 64;
 inline constexpr std::int64_t kMaxValues = 2'000'000;  ///< after aliases are expanded
 

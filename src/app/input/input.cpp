@@ -567,7 +567,7 @@ Input declare_input(config::Reader& reader, Needs needs) {
   const Section output = reader.section("output", "Where results go.");
   const config::Path folder = output.path("dir", {.default_value = "runs/run", .help = "The run's folder."});
   input.output = folder.resolved;
-  input.output_on_command_line = folder.file == "command line";
+  input.output_on_command_line = folder.file == config::kCommandLine;
   input.profile = output.boolean("profile", {.default_value = input.profile,
                                              .help = "Measure where the server's real time goes, by phase and type of "
                                                      "operation: profile.json, the log, the report."});
