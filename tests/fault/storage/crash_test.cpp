@@ -145,7 +145,7 @@ std::string difference(const Disk& a, const Disk& b) {
   const auto show = [](const Disk& disk, const std::string& name) {
     const auto found = disk.names.find(name);
     return found == disk.names.end() ? std::string("absent")
-                                     : std::to_string(disk.files.at(found->second).size()) + " bytes";
+                                     : std::to_string(disk.files.at(found->second).text().size()) + " bytes";
   };
   for (const std::string& name : names) {
     const bool both = a.names.contains(name) && b.names.contains(name);
@@ -274,7 +274,7 @@ TEST(DiskModel, NamesAndBytesAreSafeOnceSynced) {
   EXPECT_EQ(unsafe_steps(steps, 4), (std::vector<std::size_t>{3, 0}));
   EXPECT_TRUE(unsafe_steps(steps, 5).empty());
   for_each_crash(before, steps, 8, [&](const Disk& disk, std::size_t count) {
-    const std::string& a = disk.files.at(disk.names.at("a"));
+    const std::string& a = disk.files.at(disk.names.at("a")).text();
     EXPECT_TRUE(a == "old" || a == "new") << a;
     if (count == 5) { EXPECT_EQ(a, "new"); }
   });
@@ -282,8 +282,9 @@ TEST(DiskModel, NamesAndBytesAreSafeOnceSynced) {
   std::vector<Step> careless = steps;
   careless.erase(careless.begin() + 2);
   bool torn = false;
-  for_each_crash(before, careless, 8,
-                 [&](const Disk& disk, std::size_t) { torn = torn || disk.files.at(disk.names.at("a")).empty(); });
+  for_each_crash(before, careless, 8, [&](const Disk& disk, std::size_t) {
+    torn = torn || disk.files.at(disk.names.at("a")).text().empty();
+  });
   EXPECT_TRUE(torn);
 }
 

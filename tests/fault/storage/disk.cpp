@@ -38,6 +38,19 @@ std::string folder_of(const Step& step) {
 
 }  // namespace
 
+void Contents::write(std::size_t offset, std::string_view some) {
+  std::string bytes = text();
+  if (bytes.size() < offset + some.size()) bytes.resize(offset + some.size());
+  bytes.replace(offset, some.size(), some);
+  *this = Contents(std::move(bytes));
+}
+
+void Contents::resize(std::size_t size) {
+  std::string bytes = text();
+  bytes.resize(size);
+  *this = Contents(std::move(bytes));
+}
+
 Disk Disk::of(const fs::path& root) {
   Disk disk;
   if (!fs::exists(root)) return disk;
@@ -50,7 +63,7 @@ Disk Disk::of(const fs::path& root) {
     struct stat status {};
     if (!entry.is_regular_file() || ::stat(entry.path().c_str(), &status) != 0) continue;
     std::ifstream in(entry.path(), std::ios::binary);
-    disk.files[status.st_ino].assign(std::istreambuf_iterator<char>(in), {});
+    disk.files[status.st_ino] = std::string(std::istreambuf_iterator<char>(in), {});
     disk.names[name] = status.st_ino;
   }
   return disk;
@@ -63,7 +76,7 @@ void Disk::put(const fs::path& root) const {
   for (const auto& [name, file] : names) {
     fs::create_directories((root / name).parent_path());
     const auto found = files.find(file);
-    const std::string& bytes = found == files.end() ? std::string() : found->second;
+    const std::string bytes = found == files.end() ? std::string() : found->second.text();
     std::ofstream(root / name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   }
 }
@@ -74,13 +87,7 @@ void Disk::apply(const Step& step) {
       names[step.path] = step.file;
       files.try_emplace(step.file);
       break;
-    case Step::Kind::write: {
-      std::string& bytes = files[step.file];
-      const auto begin = static_cast<std::size_t>(step.offset);
-      if (bytes.size() < begin + step.other.size()) bytes.resize(begin + step.other.size());
-      bytes.replace(begin, step.other.size(), step.other);
-      break;
-    }
+    case Step::Kind::write: files[step.file].write(static_cast<std::size_t>(step.offset), step.other); break;
     case Step::Kind::truncate: files[step.file].resize(static_cast<std::size_t>(step.offset)); break;
     case Step::Kind::rename: {
       const auto found = names.find(step.path);
@@ -115,11 +122,12 @@ void Disk::apply(const Step& step) {
 std::uint64_t Disk::digest() const {
   std::string all;
   for (const std::string& folder : folders) all += folder + "/\n";
+  const Contents nothing;
   for (const auto& [name, file] : names) {
     const auto found = files.find(file);
-    const std::string bytes = found == files.end() ? std::string() : found->second;
-    all += name + "\n" + std::to_string(bytes.size()) + "\n";
-    if (!name.ends_with(".tmp")) all += bytes;
+    const Contents& contents = found == files.end() ? nothing : found->second;
+    all += name + "\n" + std::to_string(contents.text().size()) + "\n";
+    if (!name.ends_with(".tmp")) all += std::to_string(contents.hash()) + "\n";
   }
   return std::hash<std::string>()(all);
 }
@@ -141,14 +149,24 @@ std::vector<std::size_t> unsafe_steps(const std::vector<Step>& steps, std::size_
 void for_each_crash(const Disk& before, const std::vector<Step>& steps, int random,
                     const std::function<void(const Disk&, std::size_t)>& visit) {
   std::set<std::pair<std::uint64_t, std::size_t>> seen;
-  std::size_t said = 0;  // what is promised grows with it, though the disk stays as it is
+  std::size_t said = 0;             // what is promised grows with it, though the disk stays as it is
+  std::vector<Disk> whole{before};  // [i]: after the first i steps, nothing lost
+  for (const Step& step : steps) {
+    whole.push_back(whole.back());
+    whole.back().apply(step);
+  }
   const auto try_without = [&](std::size_t count, const std::set<std::size_t>& lost, bool torn) {
-    Disk disk = before;
-    for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t from = torn ? count - 1 : lost.empty() ? count : *lost.begin();
+    Disk disk = whole[from];
+    for (std::size_t i = from; i < count; ++i) {
       if (lost.contains(i)) continue;
-      Step step = steps[i];
-      if (torn && i + 1 == count) step.other.resize(step.other.size() / 2);
-      disk.apply(step);
+      if (torn) {
+        Step half = steps[i];
+        half.other.resize(half.other.size() / 2);
+        disk.apply(half);
+      } else {
+        disk.apply(steps[i]);
+      }
     }
     if (seen.insert({disk.digest(), said}).second) visit(disk, count);
   };

@@ -8,8 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "calls.hpp"
@@ -17,9 +21,33 @@
 
 namespace cleave::faults {
 
+/// What a file holds. Copies share it until one of them is written to: thousands of disks differ in a file or two.
+class Contents {
+ public:
+  Contents() : Contents(std::string()) {}
+  Contents(std::string text) : text_(std::make_shared<const Text>(Text{std::move(text), {}})) {}
+  Contents(const char* text) : Contents(std::string(text)) {}
+  /// Bytes [offset, offset + some.size()) become `some`; a gap before them, zeros.
+  void write(std::size_t offset, std::string_view some);
+  void resize(std::size_t size);
+  [[nodiscard]] const std::string& text() const { return text_->bytes; }
+  [[nodiscard]] std::size_t hash() const {
+    if (!text_->hash) text_->hash = std::hash<std::string>()(text_->bytes);
+    return *text_->hash;
+  }
+  bool operator==(const Contents& other) const { return text_ == other.text_ || text() == other.text(); }
+
+ private:
+  struct Text {
+    std::string bytes;
+    mutable std::optional<std::size_t> hash;  // once it has been asked for
+  };
+  std::shared_ptr<const Text> text_;
+};
+
 struct Disk {
   std::map<std::string, std::uint64_t> names;  // files, by path below the root
-  std::map<std::uint64_t, std::string> files;  // contents
+  std::map<std::uint64_t, Contents> files;
   std::set<std::string> folders;
   bool operator==(const Disk&) const = default;
 
