@@ -69,8 +69,11 @@ class Executor {
   /// Task messages of tasklets.
   [[nodiscard]] Gather& gather() { return gather_; }
 
-  /// Whether place() checks this block: what it looks at must not change meanwhile.
-  [[nodiscard]] bool checks(const sched::Tasklet& tasklet) const { return verifier_.is_drawn(tasklet); }
+  /// Whether place() checks this block: what it looks at must not change meanwhile. In stages it is stored twice, as
+  /// what counts and as what is compared later: both must be the same.
+  [[nodiscard]] bool checks(const sched::Tasklet& tasklet) const {
+    return tasklet.is_run() ? verifier_.looks() : verifier_.is_drawn(tasklet);
+  }
 
   /// Checks a returned block (as verification says) and puts it in its place. A result of another size, type or device
   /// than the tasklet's is wrong. Requires: comm::decode_result() accepted the result, and it names this tasklet.

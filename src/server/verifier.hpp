@@ -65,6 +65,8 @@ class Verifier {
   [[nodiscard]] bool looks_at_blocks() const {
     return terms_.mode != VerifyMode::off && terms_.mode != VerifyMode::quorum;
   }
+  /// Whether anything is verified.
+  [[nodiscard]] bool looks() const { return terms_.mode != VerifyMode::off; }
   /// Whether this tasklet's block is.
   [[nodiscard]] bool is_drawn(const sched::Tasklet& tasklet) const;
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -76,6 +77,10 @@ struct Setting {
   float initial_scale = 1;         // of all parameters as the run begins
   int evaluations = 0;             // batches after each step
   std::vector<std::string> hosts;  // that device ranks say they are on; empty: the truth
+  std::optional<Seconds> patience{};
+  // What stands between a device rank and its endpoint; empty: nothing.
+  using Between = std::shared_ptr<comm::Transport>(std::shared_ptr<comm::Transport> endpoint, int rank);
+  std::function<Between> between{};
 };
 
 /// A model for tests that train it hundreds of times.
@@ -233,6 +238,7 @@ inline server::TrainerOptions options_of(const Setting& s) {
   options.fleet.gemm_kernels = kernels::name_of(kernels::selected_gemm_kernels());
   options.churn = s.churn;
   options.fleet.start_limit = Seconds(60);
+  if (s.patience) options.fleet.patience = *s.patience;
   return options;
 }
 
@@ -266,7 +272,7 @@ inline Outcome train(const Setting& s, server::ParameterStore& parameters, std::
       hosts.emplace_back([endpoint = std::shared_ptr<comm::Transport>(hub.endpoint(rank)), &s, rank] {
         device::HostOptions options;
         if (!s.hosts.empty()) options.host = s.hosts.at(static_cast<std::size_t>(rank - 1));
-        (void)device::run_device_host(*endpoint, options);
+        (void)device::run_device_host(s.between ? *s.between(endpoint, rank) : *endpoint, options);
       });
     }
   }

@@ -261,14 +261,13 @@ void StageRun::send_sums(std::int32_t index) {
   of.part =
       progress.undisturbed() || book(of.device).latency.value() == 0 ? kSumPanels : std::min(of.panels, kMostSumPanels);
   if (of.device == kServer) of.part = of.panels = 1;
+  of.parts_in.assign(static_cast<std::size_t>((of.panels + of.part - 1) / of.part), false);
   for (std::int64_t sent = 0; sent < of.panels; sent += of.part) {
     plan::PanelRun run;
     run.panels = std::min(of.part, of.panels - sent);
     run.each.up = with_header(Bytes((of.sums.value() + of.panels - 1) / of.panels));
     const auto number = static_cast<std::int32_t>(sent / of.part);
-    const auto share = [&](std::int64_t panel) { return static_cast<double>(panel) / static_cast<double>(of.panels); };
-    std::vector<plan::PieceSlice> slices =
-        slices_of_share(work, at(of.stage).cost, of.slices, share(sent), share(sent + run.panels), plan.chunk);
+    std::vector<plan::PieceSlice> slices = slices_of_panels(of, sent, sent + run.panels);
     submit({Errand::send_sums, of.device, of.stage, index, number, 0, of.loss}, {kSums, of.stage}, run, Bytes(0), false,
            {.owner = index,
             .row = number,
@@ -277,9 +276,15 @@ void StageRun::send_sums(std::int32_t index) {
   }
 }
 
+std::vector<plan::PieceSlice> StageRun::slices_of_panels(const OwnerState& of, std::int64_t from, std::int64_t to) {
+  const auto share = [&](std::int64_t panel) { return static_cast<double>(panel) / static_cast<double>(of.panels); };
+  return slices_of_share(work, at(of.stage).cost, of.slices, share(from), share(to), plan.chunk);
+}
+
 void StageRun::sums_in(const Purpose& purpose) {
   OwnerState& of = owner[static_cast<std::size_t>(purpose.owner)];
-  of.panels_in = std::min(of.panels, of.panels_in + of.part);
+  of.parts_in[static_cast<std::size_t>(purpose.chunk)] = true;
+  of.panels_in += std::min(of.part, of.panels - purpose.chunk * of.part);
   if (of.panels_in < of.panels) return;
   of.closed = of.sent = true;
   if (DeviceBook& on = book(of.device); --on.sending == 0) on.sent_at = fleet.now();

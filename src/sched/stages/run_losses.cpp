@@ -324,10 +324,17 @@ void StageRecovery::stand_in() {
   });
   if (indices.empty()) return;
   std::vector<LostSums> lost;
-  for (const std::int32_t index : indices) {
+  std::erase_if(indices, [&](std::int32_t index) {
     keep_arrived(index);
+    if (run_.owner_at(index).slices.empty()) {
+      run_.owner_at(index).closed = true;
+      run_.gradient_in(run_.owner_at(index).stage);
+      return true;
+    }
     lost.push_back(lost_sums_of(index));
-  }
+    return false;
+  });
+  if (indices.empty()) return;
   const Seconds enough =
       std::min(kMostEnough,
                kEnough + kEnoughEach * static_cast<double>(std::max<std::int64_t>(0, run_.losses.moments() - 1))) *
@@ -369,8 +376,17 @@ Seconds StageRecovery::patience() {
 void StageRecovery::keep_arrived(std::int32_t index) {
   OwnerState& of = run_.owner_at(index);
   if (of.panels_in == 0) return;
-  const double share = static_cast<double>(of.panels_in) / static_cast<double>(of.panels);
-  of.slices = slices_after(run_.work, run_.at(of.stage).cost, of.slices, share, run_.plan.chunk);
+  std::vector<plan::PieceSlice> arrived, rest;
+  const auto parts = std::ssize(of.parts_in);
+  for (std::int64_t first = 0, end = 0; first < parts; first = end) {
+    const bool in = of.parts_in[static_cast<std::size_t>(first)];
+    while (end < parts && of.parts_in[static_cast<std::size_t>(end)] == in) ++end;
+    const auto those = run_.slices_of_panels(of, first * of.part, std::min(of.panels, end * of.part));
+    std::vector<plan::PieceSlice>& all = in ? arrived : rest;
+    all.insert(all.end(), those.begin(), those.end());
+  }
+  run_.watchers.compare_arrived(index, arrived);
+  of.slices = std::move(rest);
   of.panels = of.panels_in = 0;
   const double before = of.elements;
   of.cost = plan::owner_cost(run_.work, run_.at(of.stage).cost, of.slices, run_.plan.chunk);

@@ -116,6 +116,7 @@ struct OwnerState {
   std::int64_t left = 0;                   // of `sequences`, those not summed yet
   std::int64_t panels = 0, panels_in = 0;  // of its sums: all, and those at the server
   std::int64_t part = 0;                   // panels of one tasklet
+  std::vector<bool> parts_in{};            // tasklets that are answered; in any order, where no clock orders answers
   std::vector<bool> seen;                  // of each sequence: sent, being summed, or not its own
   std::int32_t loss = kNoLoss;  // the loss that its sums make good; only where all its sequences had passed by then
   [[nodiscard]] bool active() const { return (!closed && !lost) || !watched.empty(); }

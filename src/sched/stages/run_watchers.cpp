@@ -325,14 +325,21 @@ void Watchers::compare(std::int32_t first) {
     if (index != first && !of.watched.empty() && comparable(of, run_.owner_at(first)))
       rest = without(std::move(rest), of.watched);
   }
-  rest = without(std::move(rest), run_.owner_at(first).by_server);
-  for (const PieceSlice& range : rest) {
+  ask_server(first, without(std::move(rest), run_.owner_at(first).by_server));
+  ask(s);
+}
+
+void Watchers::compare_arrived(std::int32_t first, const std::vector<PieceSlice>& slices) {
+  if (run_.owner_at(first).drawn) ask_server(first, slices);
+}
+
+void Watchers::ask_server(std::int32_t first, const std::vector<PieceSlice>& slices) {
+  for (const PieceSlice& range : slices) {
     run_.owner_at(first).by_server.push_back(range);
-    ++run_.at(s).gradients_left;
+    ++run_.at(run_.owner_at(first).stage).gradients_left;
     ++sums_;
     ask_for_digest(kNobody, first, {range});
   }
-  ask(s);
 }
 
 void Watchers::ask_for_digests(std::int32_t index) {

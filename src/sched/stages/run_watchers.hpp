@@ -30,6 +30,9 @@ class Watchers {
 
   /// The sums of an owner are at the server: the server sums what nobody watches of them.
   void compare(std::int32_t first);
+  /// Of an owner that is lost, these sums are at the server: the server sums them too. Its stand-ins make only the
+  /// others, and are compared where they are drawn.
+  void compare_arrived(std::int32_t first, const std::vector<plan::PieceSlice>& slices);
   /// An owner of a stage is done or gone: asks the stage's watchers that have summed everything.
   void ask(std::int32_t s);
   /// A watcher has summed everything: asks it for digests of what is at the server.
@@ -72,6 +75,7 @@ class Watchers {
   std::int32_t owner_like(std::int32_t id, const OwnerState& like);
   plan::OwnerCost cost_with(const OwnerState& of, const std::vector<plan::PieceSlice>& slices);
   void add_watched(std::int32_t index, const std::vector<plan::PieceSlice>& slices);
+  void ask_server(std::int32_t first, const std::vector<plan::PieceSlice>& slices);
   bool comparable(const OwnerState& watcher, const OwnerState& first);
   void ask_for_digest(std::int32_t watcher, std::int32_t first, std::vector<plan::PieceSlice> slices);
   void watched_all(std::int32_t index);

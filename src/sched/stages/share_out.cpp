@@ -433,7 +433,9 @@ std::vector<plan::PieceSlice> slices_of_share(const plan::StageWork& work, const
   if (from > 0) part = slices_after(work, cost, slices, from, chunk);
   if (to < 1) rest = slices_after(work, cost, slices, to, chunk);
   for (plan::PieceSlice& slice : part) {
-    const auto later = std::ranges::find(rest, slice.piece, &plan::PieceSlice::piece);
+    // A piece may have several slices: each ends where what is left of it, if anything, ends.
+    const auto later = std::ranges::find_if(
+        rest, [&](const plan::PieceSlice& of) { return of.piece == slice.piece && of.end == slice.end; });
     if (later != rest.end()) slice.end = later->begin;
   }
   std::erase_if(part, [](const plan::PieceSlice& slice) { return slice.begin >= slice.end; });

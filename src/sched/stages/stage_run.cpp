@@ -256,7 +256,7 @@ void StageRun::run(const KeepGoing& keep_going) {
     const bool asked = std::exchange(asks_to_go_on, false), stuck = is_stuck();
     if (keep_going && (events % kStageEventsBetweenQuestions == 0 || asked || stuck) && !keep_going())
       throw Interrupted{};
-    if (asked) begin_updates();
+    if (asked && may_update()) server->release_updates();
     const Seconds silent = standstill(stuck), late = witnesses.late_at();
     // Devices that leave at one moment are replaced together.
     Seconds until = recovery.is_pending() ? fleet.now() : std::min(silent, late);
@@ -290,7 +290,7 @@ void StageRun::run(const KeepGoing& keep_going) {
     while (phase_is_over()) begin_next_phase();
     tiles.advance();  // a round that has just begun
     if (only_pairs_left()) witnesses.ask_waiting();
-    begin_updates();
+    asks_to_go_on = asks_to_go_on || may_update();
   }
   forget_all();  // an owner that was given no sequences may still owe its sums
 }
@@ -394,7 +394,7 @@ void StageRun::not_answered(const Event& event) {
   if (asked == nullptr) return;
   const bool wrong = event.kind == EventKind::rejected;
   if (!asked->is_witness()) {
-    asks_to_go_on = wrong;
+    asks_to_go_on = asks_to_go_on || wrong;
     if (wrong || event.lacks_memory) ++report.rejected;
     auto then = event.lacks_memory ? StageRecovery::Then::waits : StageRecovery::Then::begins_again;
     if (wrong) then = StageRecovery::Then::is_excluded;
@@ -482,13 +482,14 @@ bool StageRun::complete() const {
          std::ranges::all_of(stage, [](const StageState& s) { return s.gradients_left == 0; });
 }
 
-// After a device was found to be wrong, keep_going() is asked before anything is updated: an update is not undone.
-void StageRun::begin_updates() {
-  if (asks_to_go_on || !server->holds_updates() || pairs_left() || !is_last_phase()) return;
+// An update is not undone. Who was wrong may be known though nothing says so here: an audit may accuse another device
+// than the one that answered. So keep_going() is asked between this and the first update.
+bool StageRun::may_update() {
+  if (!server->holds_updates() || pairs_left() || !is_last_phase()) return false;
   for (std::int32_t s = 0; s <= top(); ++s) {
-    if (at(s).gradients_left > 0 || (s >= lowest && at(s).backward_left > 0)) return;
+    if (at(s).gradients_left > 0 || (s >= lowest && at(s).backward_left > 0)) return false;
   }
-  server->release_updates();
+  return true;
 }
 
 bool StageRun::only_pairs_left() const {

@@ -52,8 +52,8 @@ struct StageRun {
   void run(const KeepGoing& keep_going);
   void begin();
   void handle(const Event& event);
-  /// Lets the server update parameters, once all gradients are there and all second devices have answered.
-  void begin_updates();
+  /// Updates wait, all gradients are there and all second devices have answered.
+  bool may_update();
   [[nodiscard]] bool complete() const;
   /// Forgets all tasklets under way, and waits for the server's kernels that have begun.
   void give_up();
@@ -153,7 +153,7 @@ struct StageRun {
   LossBook losses;
   StepReport report;
   StageTally tally;
-  bool asks_to_go_on = false;  // a device answered wrongly: keep_going() is asked before anything is updated
+  bool asks_to_go_on = false;  // keep_going() is asked next: a device answered wrongly, or may_update()
 
   // ---- Components.
 
@@ -240,6 +240,8 @@ struct StageRun {
   void send_again(std::int32_t index, std::int64_t q, std::int32_t loss);
   void send_due(std::int32_t id);
   void send_sums(std::int32_t index);
+  // What panels [from, to) of an owner's sums are sums of.
+  std::vector<plan::PieceSlice> slices_of_panels(const OwnerState& of, std::int64_t from, std::int64_t to);
   // One more owner of a stage is done.
   void gradient_in(std::int32_t s);
 

@@ -90,17 +90,35 @@ StageWorker& StageCheck::worker_of(std::int32_t stage) {
   return *worker_;
 }
 
-std::optional<std::vector<StageCheck::Bytes>> StageCheck::make_again(const VisitId& visit, const Parts& parts) {
+StageCheck::Parts StageCheck::without_gaps(const Parts& parts, bool back) const {
+  Parts all = parts;
+  std::int64_t next = back && !parts.empty() ? parts.begin()->first : 0;
+  for (const auto& [row, part] : parts) {
+    if (next < row) all[next].rows = row - next;
+    next = row + part.rows;
+  }
+  if (back && next < work_.graph().seq) all[next].rows = work_.graph().seq - next;
+  return all;
+}
+
+std::vector<StageCheck::Bytes> StageCheck::make_again(const VisitId& visit, const Parts& parts) {
   const auto [stage, back, sequence] = visit;
   StageWorker& worker = worker_of(stage);
-  if (back && numbers_.recompute(worker, stage, sequence) != Status::ok) return std::nullopt;
+  const auto made = [](Status status) {
+    CLEAVE_ASSERT(status == Status::ok || status == Status::diverged, "a visit cannot be made again: {}",
+                  static_cast<int>(status));
+    return status == Status::ok;
+  };
   std::vector<Bytes> answers;
-  for (const std::int64_t row : order_of(parts, back)) {
-    const Part& part = parts.at(row);
+  if (back && !made(numbers_.recompute(worker, stage, sequence))) return answers;
+  const Parts all = without_gaps(parts, back);
+  for (const std::int64_t row : order_of(all, back)) {
+    const Part& part = all.at(row);
     const StageNumbers::AnswerRows rows{
         .stage = stage, .back = back, .sequence = sequence, .row = row, .rows = part.rows};
-    Bytes& answer = answers.emplace_back();
-    if (numbers_.answer(worker, rows, part.returns_rows, part.returns_norms, answer) != Status::ok) return std::nullopt;
+    Bytes answer;
+    if (!made(numbers_.answer(worker, rows, part.returns_rows, part.returns_norms, answer))) return answers;
+    if (parts.contains(row)) answers.push_back(std::move(answer));
   }
   return answers;
 }
@@ -116,10 +134,11 @@ StageCheck::Wrong StageCheck::compare_visit(const VisitId& visit, const SipKey& 
   }
   if (answer && same_tag(*answer, tag_of(key, delivered))) return wrong;
   wrong.made_again = true;
-  const std::optional<std::vector<Bytes>> own = make_again(visit, parts);
-  wrong.witness = !by_server && (!own || !answer || !same_tag(*answer, tag_of(key, *own)));
+  const std::vector<Bytes> own = make_again(visit, parts);
+  const bool all_made = own.size() == delivered.size();
+  wrong.witness = !by_server && (!all_made || !answer || !same_tag(*answer, tag_of(key, own)));
   for (std::size_t i = 0; i < delivered.size(); ++i) {
-    if (!own || delivered[i] != (*own)[i]) wrong.firsts.insert(wrong.answers[i]);
+    if (i >= own.size() || delivered[i] != own[i]) wrong.firsts.insert(wrong.answers[i]);
   }
   return wrong;
 }
@@ -159,13 +178,12 @@ StageCheck::Wrong StageCheck::compare(const Tasklet& witness, const std::optiona
 }
 
 bool StageCheck::completes(const Tasklet& tasklet) const {
-  const sched::StageItem& item = tasklet.item;
-  switch (tasklet.errand) {
-    case Errand::forward: return item.row + item.rows == work_.graph().seq;
-    case Errand::backward: return item.row == 0;
-    case Errand::send_sums: return true;
-    default: return false;
-  }
+  if (tasklet.errand == Errand::send_sums) return true;
+  if (tasklet.errand != Errand::forward && tasklet.errand != Errand::backward) return false;
+  const auto visit = visits_.find({tasklet.stage, tasklet.errand == Errand::backward, tasklet.item.sequence});
+  std::int64_t rows = 0;
+  for (const auto& [row, part] : visit->second) rows += part.rows;
+  return rows == work_.graph().seq;
 }
 
 StageCheck::Wrong StageCheck::audit(const Tasklet& tasklet) {
@@ -197,10 +215,15 @@ bool StageCheck::cannot_be_computed(const Tasklet& tasklet) {
       const bool back = tasklet.errand == Errand::backward || tasklet.errand == Errand::recompute ||
                         (tasklet.errand == Errand::replay && item.back);
       const VisitId visit{tasklet.stage, back, item.sequence};
-      Parts parts = visits_[visit];
-      if (tasklet.errand != Errand::recompute)
-        parts[item.row] = {.rows = item.rows, .returns_rows = true, .returns_norms = item.returns_norms, .device = {}};
-      return !make_again(visit, parts);
+      Parts parts;
+      if (const auto found = visits_.find(visit); found != visits_.end()) parts = found->second;
+      if (tasklet.errand == Errand::recompute) {
+        StageWorker& worker = worker_of(tasklet.stage);
+        return numbers_.recompute(worker, tasklet.stage, item.sequence) != Status::ok;
+      }
+      parts.erase(back ? parts.begin() : parts.upper_bound(item.row), back ? parts.lower_bound(item.row) : parts.end());
+      parts[item.row] = {.rows = item.rows, .returns_rows = true, .returns_norms = item.returns_norms, .device = {}};
+      return make_again(visit, parts).size() < parts.size();
     }
     case Errand::sum: {
       Sums sums;

@@ -50,7 +50,8 @@ class StageCheck {
   [[nodiscard]] Wrong audit(const sched::Tasklet& tasklet);
   /// Whether `answer` has the sums that a send_sums asks for, as the server makes them.
   [[nodiscard]] bool has_sums(const sched::Tasklet& tasklet, std::span<const std::byte> answer);
-  /// Whether a tasklet completes a visit or brings sums, so that audit() compares something.
+  /// Whether a tasklet completes a visit or brings sums, so that audit() compares something. Answers may come in any
+  /// order: the one that leaves no rows missing completes a visit. Requires: placed(tasklet).
   [[nodiscard]] bool completes(const sched::Tasklet& tasklet) const;
 
   /// Whether the server, too, fails to compute what a device refused because of values that are not finite.
@@ -79,8 +80,10 @@ class StageCheck {
   // First rows of a visit's answers, in the order in which they are made.
   [[nodiscard]] static std::vector<std::int64_t> order_of(const Parts& parts, bool back);
   [[nodiscard]] Bytes stored(const VisitId& visit, std::int64_t row, const Part& part);
-  // Makes each answer of a visit again, in order; none where values are not finite.
-  [[nodiscard]] std::optional<std::vector<Bytes>> make_again(const VisitId& visit, const Parts& parts);
+  // `parts`, and those before or between them whose answers are still to come.
+  [[nodiscard]] Parts without_gaps(const Parts& parts, bool back) const;
+  // Makes each answer of a visit again, in order; where values are not finite, only those before.
+  [[nodiscard]] std::vector<Bytes> make_again(const VisitId& visit, const Parts& parts);
   [[nodiscard]] std::optional<Bytes> sum_again(const Sums& sums, const std::vector<plan::PieceSlice>& slices);
   // What a tasklet that sends sums is to send; none where the server cannot make the sums.
   [[nodiscard]] std::optional<Bytes> own_sums(const sched::Tasklet& tasklet);

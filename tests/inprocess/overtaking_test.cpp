@@ -1,0 +1,205 @@
+// Answers that are lost, or come in another order than they were asked for, as they may wherever no emulated clock
+// orders them: the same bits, nobody accused, and no lie unseen.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "passing_on.hpp"
+#include "run.hpp"
+
+namespace cleave::testing_run {
+namespace {
+
+using comm::StageErrand;
+
+/// What becomes of an answer.
+enum class Deed { pass, lose, spoil, refuse, hold, hold_spoiled };
+using Deeds = std::function<Deed(const comm::Header&)>;
+
+/// Does so with the answers of a rank. What is held goes on its way behind the next answer that passes.
+class Meddling final : public PassingOn {
+ public:
+  Meddling(std::shared_ptr<comm::Transport> inner, Deeds deeds)
+      : PassingOn(std::move(inner)), deeds_(std::move(deeds)) {}
+  void send(int dest, comm::Frame frame) override {
+    frame = comm::seal_payload(std::move(frame));
+    const auto result = comm::decode_result(frame);
+    if (!result) return PassingOn::send(dest, std::move(frame));
+    switch (deeds_(result->header)) {
+      case Deed::lose: return;
+      case Deed::hold: held_.push_back(std::move(frame)); return;
+      case Deed::hold_spoiled: held_.push_back(spoiled(*result)); return;
+      case Deed::spoil: PassingOn::send(dest, spoiled(*result)); break;
+      case Deed::refuse: PassingOn::send(dest, refused(result->header)); break;
+      case Deed::pass: PassingOn::send(dest, std::move(frame)); break;
+    }
+    for (; !held_.empty(); held_.pop_front()) PassingOn::send(dest, std::move(held_.front()));
+  }
+
+ private:
+  static comm::Frame spoiled(const comm::ResultView& result) {
+    comm::ResultDraft draft = comm::begin_result(result.header);
+    for (std::size_t i = 0; i < draft.outputs.size(); ++i)
+      std::ranges::copy(result.outputs[i], draft.outputs[i].begin());
+    draft.outputs[0][2] ^= std::byte{0x10};
+    return comm::seal(std::move(draft));
+  }
+
+  static comm::Frame refused(const comm::Header& header) {
+    return comm::encode_refused(header.tasklet, header.device, comm::Reason::non_finite, "not finite");
+  }
+
+  Deeds deeds_;
+  std::deque<comm::Frame> held_;
+};
+
+bool answers(const comm::Header& header, StageErrand errand) {
+  return header.work == comm::Work::stage && header.stage_task.errand == errand;
+}
+
+/// `s` with all answers of all ranks meddled with.
+Setting with_deeds(Setting s, const Deeds& deeds) {
+  s.between = [deeds](std::shared_ptr<comm::Transport> endpoint, int) {
+    return std::make_shared<Meddling>(std::move(endpoint), deeds);
+  };
+  return s;
+}
+
+/// Two devices, which send their sums of a wide model in several messages.
+Setting wide() {
+  Setting s = small_setting();
+  s.model.d_model = 512;
+  s.model.d_ff = 2048;
+  s.steps = 1;
+  s = in_stages(s, alike_devices(2), 1);
+  s.clock = server::ClockMode::off;
+  s.patience = Seconds(1);
+  for (fleet::DeviceProfile& device : s.devices) {
+    device.memory = Bytes(1 << 30);
+    device.latency = Seconds(0);  // or sums would go in larger messages
+  }
+  return s;
+}
+
+bool is_part_of_sums(const comm::Header& header) {
+  return answers(header, StageErrand::send_sums) && header.stage_task.result_bytes > 4'000'000;
+}
+
+std::uint64_t bits_in_tiles(Setting s) {
+  s.layout = sched::Layout::tiles;
+  s.devices.clear();
+  s.between = {};
+  return train(s).hash;
+}
+
+// The first of an owner's messages of sums is lost, and later ones arrive: only those count as there.
+TEST(Overtaking, OfSumsOnlyThoseThatArrivedCount) {
+  std::int64_t lost = 0;
+  const Setting s = with_deeds(wide(), [&](const comm::Header& header) {
+    return is_part_of_sums(header) && lost++ == 0 ? Deed::lose : Deed::pass;
+  });
+  const Outcome outcome = train(s);
+  EXPECT_GT(lost, 1);
+  EXPECT_GT(outcome.lost, 0);
+  EXPECT_EQ(outcome.hash, bits_in_tiles(s));
+}
+
+// What arrived of the sums of an owner that was then lost is compared, too.
+TEST(Overtaking, SumsThatArrivedBeforeALossAreCompared) {
+  for (const bool lies : {false, true}) {
+    std::int64_t parts = 0;
+    Setting s = with_deeds(wide(), [&](const comm::Header& header) {
+      if (!is_part_of_sums(header)) return Deed::pass;
+      ++parts;
+      return parts == 2 ? Deed::lose : parts == 1 && lies ? Deed::spoil : Deed::pass;
+    });
+    s.verification = {.mode = server::VerifyMode::quorum, .fraction = 1, .seed = 3};
+    const Outcome outcome = train(s);
+    EXPECT_GT(parts, 2);
+    EXPECT_GT(outcome.lost, 0);
+    EXPECT_EQ(outcome.hash, bits_in_tiles(s)) << lies;
+    EXPECT_EQ(outcome.distrusted.size(), lies ? 1U : 0U);
+  }
+}
+
+/// Three devices through which sequences pass in two chunks.
+Setting in_two_chunks() {
+  Setting s = in_stages(small_setting(), alike_devices(3), 1);
+  s.model.seq_len = s.model.max_pos = 130;
+  s.chunk_tokens = 128;
+  s.clock = server::ClockMode::off;
+  s.steps = 1;
+  return s;
+}
+
+/// What becomes of the answers of a sequence's first visit forward, or backward: to the chunk that is made first, and
+/// to the one after it.
+struct Visited {
+  StageErrand errand;
+  Deed to_first, to_second;
+  std::int32_t stage = -1;  // of the visit
+  std::int64_t seen = 0;
+
+  Deed operator()(const comm::Header& header) {
+    if (!answers(header, errand) || header.stage_task.sequence != 0) return Deed::pass;
+    if (stage < 0) stage = header.stage_task.stage;
+    if (header.stage_task.stage != stage || seen == 2) return Deed::pass;
+    return ++seen == 1 ? to_first : to_second;
+  }
+};
+
+// The server makes what comes before the chunk that was refused, too, and finds that it can be made.
+TEST(Overtaking, ARefusalAheadOfEarlierAnswersEndsNoRun) {
+  for (const StageErrand errand : {StageErrand::forward, StageErrand::backward}) {
+    Visited visited{errand, Deed::hold, Deed::refuse};
+    const Setting s = with_deeds(in_two_chunks(), std::ref(visited));
+    const Outcome outcome = train(s);
+    EXPECT_EQ(visited.seen, 2);
+    EXPECT_EQ(outcome.rejected, 1);
+    EXPECT_EQ(outcome.distrusted.size(), 1U);
+    EXPECT_EQ(outcome.hash, bits_in_tiles(s));
+  }
+}
+
+// A visit is audited once all of its answers are there.
+TEST(Overtaking, VisitsAreAuditedWhoseLastAnswerCameFirst) {
+  for (const StageErrand errand : {StageErrand::forward, StageErrand::backward}) {
+    for (const bool lies : {false, true}) {
+      Visited visited{errand, lies ? Deed::hold_spoiled : Deed::hold, Deed::pass};
+      Setting s = with_deeds(in_two_chunks(), std::ref(visited));
+      s.verification = {.mode = server::VerifyMode::audit, .fraction = 1};
+      const Outcome outcome = train(s);
+      EXPECT_GE(visited.seen, 2);
+      EXPECT_EQ(outcome.distrusted.size(), lies ? 1U : 0U);
+      EXPECT_EQ(outcome.hash, bits_in_tiles(s)) << lies;
+    }
+  }
+}
+
+// A device answers a chunk wrongly and leaves; the rest of the visit is another's. Whoever answers last is not the
+// liar, and nothing may be updated before the step is given up.
+TEST(Overtaking, NothingIsUpdatedOnceADeviceThatLeftIsFoundOut) {
+  Setting calm = in_stages(small_setting(), alike_devices(3), 1);
+  calm.steps = 1;
+  calm.model.seq_len = calm.model.max_pos = 520;  // five chunks
+  calm.verification = {.mode = server::VerifyMode::audit, .fraction = 1};
+  const Outcome honest = train(calm);
+  std::int64_t found = 0;
+  for (int moment = 0; moment < 60; ++moment) {
+    Setting s = calm;
+    const DeviceId liar(moment % 3);
+    s.churn = {testing_run::liar(liar.value, 0.2, fleet::InjectedFaultKind::element),
+               {.at = honest.time * (0.9 / 60 * moment), .device = liar, .kind = fleet::ChurnKind::leave}};
+    const Outcome outcome = train(s);
+    EXPECT_EQ(outcome.hash, honest.hash) << moment;
+    found += std::ssize(outcome.distrusted);
+  }
+  EXPECT_GT(found, 5);
+}
+
+}  // namespace
+}  // namespace cleave::testing_run
