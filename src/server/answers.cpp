@@ -33,8 +33,12 @@ void accept(Executor& executor, Answer& answer, Event& event) {
   if (answer.kind == Answer::Kind::refused && answer.tasklet.is_run()) {
     if (answer.why == comm::Reason::non_finite) {
       const PairVerdict verdict = executor.judge_refusal(answer.tasklet);
-      event.device = verdict.wrong;
-      event.also = verdict.also;
+      if (!verdict.wrong.valid()) {
+        event.kind = EventKind::lost;
+      } else {
+        event.device = verdict.wrong;
+        event.also = verdict.also;
+      }
     } else if (answer.why == comm::Reason::memory) {
       // Sums that leave the range of the usual case take more memory than anybody plans for (docs/numerics.md).
       event.kind = EventKind::lost;

@@ -128,25 +128,35 @@ bool Executor::find_wrong() {
   return !liars.empty();
 }
 
+// In a step of which a part is in tiles, that may have been a block that nobody looked at.
+void Executor::find_cause() {
+  if (!find_wrong() && !becomes_suspect()) throw CheckFailure("values are not finite: the training has diverged");
+  stops_ = true;
+}
+
 PairVerdict Executor::judge_refusal(const sched::Tasklet& tasklet) {
-  PairVerdict verdict{.wrong = tasklet.piece.device};
+  PairVerdict verdict;
+  if (spoiled_ || suspect_) return verdict;
   if (!stage_check_.cannot_be_computed(tasklet)) {
+    verdict.wrong = tasklet.piece.device;
     (void)verifier_.accuse_in_stages(tasklet.piece.device, tasklet.id, name_of_visit(tasklet));
     return verdict;
   }
   const std::size_t before = verifier_.report().wrong.size();
-  if (!find_wrong()) throw CheckFailure("values are not finite: the training has diverged");
-  verdict.wrong = verifier_.report().wrong[before].device;
-  if (verifier_.report().wrong.size() > before + 1) verdict.also = verifier_.report().wrong[before + 1].device;
+  find_cause();
+  const std::vector<Finding>& wrong = verifier_.report().wrong;
+  if (wrong.size() > before) verdict.wrong = wrong[before].device;
+  if (wrong.size() > before + 1) verdict.also = wrong[before + 1].device;
   return verdict;
 }
 
 template <class Work>
 void Executor::do_unless_suspect(const Work& work) {
-  if (suspect_) return;
+  if (suspect_ || spoiled_) return;
   try {
     work();
   } catch (const CheckFailure&) {
+    if (stages_.active()) return find_cause();
     if (!becomes_suspect()) throw;
     stops_ = true;
   }
@@ -154,13 +164,13 @@ void Executor::do_unless_suspect(const Work& work) {
 
 bool Executor::becomes_suspect() {
   const bool can_be_undone = device_operations_ > 0 || !kernels_.updating();
-  suspect_ = suspect_ || (can_be_undone && !verifier_.looks_at_every_block() && !stages_.active() &&
-                          !verifier_.unverified().empty());
+  const bool has_blocks = !stages_.active() || (stages_.has_tiles() && verifier_.samples());
+  suspect_ =
+      suspect_ || (can_be_undone && has_blocks && !verifier_.looks_at_every_block() && !verifier_.unverified().empty());
   return suspect_;
 }
 
 bool Executor::can_compute(const sched::Tasklet& tasklet) {
-  if (stages_.active()) return true;
   bool can = false;
   do_unless_suspect([&] {
     const Verifier::Charge charge(verifier_);
@@ -171,31 +181,17 @@ bool Executor::can_compute(const sched::Tasklet& tasklet) {
 }
 
 void Executor::run(const Operation& kernel) {
-  if (!stages_.active()) {
-    do_unless_suspect([&] { kernels_.run(kernel); });
-    if (kernel.kind == model::OpKind::global_norm && !suspect_ && !std::isfinite(grad_norm()) && becomes_suspect())
-      stops_ = true;
-    return;
-  }
-  const bool in_tiles = stages_.runs_in_tiles(kernel.id);
-  if (spoiled_ && !in_tiles) return;
-  try {
-    if (in_tiles) return kernels_.run(kernel);
-    stages_.run(kernel);
-  } catch (const CheckFailure&) {
-    if (!find_wrong()) throw;  // else the step is run again
-  }
+  const bool in_stages = stages_.active() && !stages_.runs_in_tiles(kernel.id);
+  do_unless_suspect([&] { in_stages ? stages_.run(kernel) : kernels_.run(kernel); });
+  if (kernel.kind != model::OpKind::global_norm || suspect_ || spoiled_ || std::isfinite(grad_norm())) return;
+  // If nobody is to blame, the trainer says that training has diverged.
+  if ((stages_.active() && find_wrong()) || becomes_suspect()) stops_ = true;
 }
 
 void Executor::compute(const sched::Tasklet& tasklet) {
   if (!tasklet.is_run()) return do_unless_suspect([&] { computer_.compute(tasklet, scatter_); });
-  if (spoiled_) return;
   const Profile::Scope scope(work_.profile(), Phase::kernel, tasklet.op);
-  try {
-    server_sums_.carry_out(tasklet);
-  } catch (const CheckFailure&) {
-    if (!find_wrong()) throw;
-  }
+  do_unless_suspect([&] { server_sums_.carry_out(tasklet); });
 }
 
 void Executor::begin_stages(const plan::StagePlan& plan) {

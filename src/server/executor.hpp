@@ -52,14 +52,16 @@ class Executor {
     return stages_.message(tasklet, fault, reader, tasklet.is_witness() ? &stage_check_.key_of(tasklet.id) : nullptr);
   }
   /// A device refused a tasklet of a step in stages because of values that are not finite. If the server cannot compute
-  /// it either, those who brought that about are found out instead. Errors: CheckFailure where nobody did.
+  /// it either, those who brought that about are found out instead; nobody where the step is suspect. Errors:
+  /// CheckFailure where nobody did.
   [[nodiscard]] PairVerdict judge_refusal(const sched::Tasklet& tasklet);
 
   /// The same in tiles: whether the server can compute what a device refused. Where it cannot, and there are blocks of
-  /// this step that nobody looked at, the step is suspect. Errors: CheckFailure where there are none.
+  /// this step that nobody looked at, the step is suspect; in a step whose other part is in stages, devices may be
+  /// found out first. Errors: CheckFailure where there is neither.
   [[nodiscard]] bool can_compute(const sched::Tasklet& tasklet);
-  /// Some value of this step in tiles is not finite, which a block that nobody looked at may have brought about: the
-  /// step must be run again, as spoiled() says, and each block looked at.
+  /// Some value of this step is not finite, which a block in tiles that nobody looked at may have brought about: the
+  /// step must be run again in tiles, as spoiled() says, and each block looked at.
   [[nodiscard]] bool suspect() const { return suspect_; }
   /// What was thrown when a message was made makes the step suspect, if anything can.
   [[nodiscard]] bool becomes_suspect();
@@ -116,11 +118,14 @@ class Executor {
  private:
   PairVerdict compare_in_stages(const sched::Tasklet& witness, const std::optional<SipTag>& answer);
   Verdict place_in_stages(const sched::Tasklet& tasklet, const comm::ResultView& result);
-  // Does something in a step of tiles, unless that is suspect, as it is where this meets what is not finite.
+  // Does something, unless nothing of this step will be kept. Where it meets what is not finite, the step becomes
+  // suspect, or devices are found out. Errors: CheckFailure where there is neither.
   template <class Work>
   void do_unless_suspect(const Work& work);
   // Everybody who answered wrongly in this step of stages is found out; whether there is anybody.
   bool find_wrong();
+  // A value of this step of stages is not finite: find_wrong(), or else becomes_suspect(). Errors: CheckFailure.
+  void find_cause();
 
   Workspace work_;
   UndoLog undo_;
@@ -133,7 +138,7 @@ class Executor {
   StageCheck stage_check_;
   ServerSums server_sums_;
   bool spoiled_ = false;                  // this step of stages: kernels are passed over
-  bool suspect_ = false, stops_ = false;  // this step of tiles; stops_: the fleet has not been told
+  bool suspect_ = false, stops_ = false;  // stops_: the fleet has not been told
   std::int64_t device_operations_ = 0;    // of this step, that are not retired
 };
 

@@ -186,8 +186,16 @@ struct Trainer::Impl {
       } catch (const sched::Interrupted&) {
         const sched::StepReport part = stages->abandon();
         scheduler->number_from(stages->next_tasklet());
-        if (executor.spoiled().empty()) throw;
+        if (executor.spoiled().empty() && !executor.suspect()) throw;
         add_abandoned(abandoned, part);
+        if (executor.suspect()) {
+          recomputed.insert(recomputed.end(), executor.spoiled().begin(), executor.spoiled().end());
+          executor.undo_updates();
+          spread_distrust();
+          sched::StepReport report = run(step, inputs, keep_going, recomputed, /*every_block=*/true);
+          add_abandoned(report, abandoned);
+          return report;
+        }
       } catch (const InputError&) {  // devices that are left cannot hold the model; tiles give the same bits
         add_abandoned(abandoned, stages->abandon());
         scheduler->number_from(stages->next_tasklet());
@@ -220,11 +228,11 @@ struct Trainer::Impl {
   // Runs a graph, from its start again each time that a device is found out whose earlier blocks of it were not
   // checked. There is one device fewer each time.
   sched::StepReport run(const model::StepGraph& step, const StepInputs& inputs, const sched::KeepGoing& keep_going,
-                        std::vector<Unchecked>& recomputed) {
+                        std::vector<Unchecked>& recomputed, bool every_block = false) {
     sched::StepReport abandoned;
     const sched::QuorumTotals before = quorum ? quorum->totals() : sched::QuorumTotals{};
     const auto stands = [&] { return executor.spoiled().empty() && !executor.suspect(); };
-    for (bool every_block = false;; every_block = every_block || executor.suspect()) {
+    for (;; every_block = every_block || executor.suspect()) {
       executor.begin_step(step, inputs, every_block);
       try {
         sched::StepReport report = scheduler->run(step, [&] {

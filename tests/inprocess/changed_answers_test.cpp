@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <set>
 #include <span>
@@ -15,8 +16,9 @@
 
 #include "cleave/sched/observer.hpp"
 #include "head_in_parts.hpp"
-#include "passing_on.hpp"
+#include "meddling.hpp"
 #include "run.hpp"
+#include "short_memory.hpp"
 #include "support/cases.hpp"
 
 namespace cleave::testing_run {
@@ -113,13 +115,21 @@ Ended train_with(const Setting& s, DeviceId device, const Change& change) {
   server::ParameterStore parameters = initial_parameters(s);
   {
     server::Trainer trainer(parameters, options, server.get());
-    for (std::int64_t step = 0; step < s.steps; ++step)
-      ended.promoted += trainer.step(step, batch_of(s, step)).promoted_rows.value_or(0);
+    const auto leave = [&] {
+      (void)trainer.say_goodbye(Seconds(10));
+      for (std::thread& host : hosts) host.join();
+    };
+    try {
+      for (std::int64_t step = 0; step < s.steps; ++step)
+        ended.promoted += trainer.step(step, batch_of(s, step)).promoted_rows.value_or(0);
+    } catch (...) {
+      leave();
+      throw;
+    }
     ended.distrusted = trainer.distrusted();
     ended.verification = trainer.verification();
-    (void)trainer.say_goodbye(Seconds(10));
+    leave();
   }
-  for (std::thread& host : hosts) host.join();
   ended.hash = parameters.hash();
   ended.latest = latest.end;
   return ended;
@@ -196,12 +206,12 @@ Change huge_norms() {
 
 /// With any device (under the address sanitizer every third) as the liar; nobody else is ever accused, and some liar is
 /// found out.
-void expect_only_the_liar_accused(const Setting& s) {
+void expect_only_the_liar_accused(const Setting& s, const Change& change) {
   const std::uint64_t honest = honest_bits(s);
   std::int64_t found = 0;
   for (std::size_t i = 0; i < s.devices.size(); i += all_or_few(1, 3)) {
     const DeviceId liar = s.devices[i].id;
-    const Ended ended = train_with(s, liar, huge_norms());
+    const Ended ended = train_with(s, liar, change);
     for (const DeviceId accused : ended.distrusted) EXPECT_EQ(accused, liar) << "the liar is " << liar.value;
     EXPECT_EQ(ended.hash, honest) << liar.value;
     found += std::ssize(ended.distrusted);
@@ -209,12 +219,68 @@ void expect_only_the_liar_accused(const Setting& s) {
   EXPECT_GT(found, 0);
 }
 
+/// Several stages, whose owners have all sequences.
+Setting with_whole_owners() {
+  Setting s = in_stages(Setting{}, unlike_devices(4), 2);
+  s.batch = 3;
+  set_memory(s, 400'000);
+  s.steps = 1;
+  return s;
+}
+
+/// The largest numbers in place of `count`.
+void make_huge(std::span<std::byte> bytes, std::int64_t count) {
+  const float huge = std::numeric_limits<float>::max();
+  for (std::int64_t i = 0; i < count; ++i) std::memcpy(bytes.data() + i * 4, &huge, sizeof huge);
+}
+
+// The gradient of a tied embedding has the sums of the head's owners, and what the embedding adds to them. Here that is
+// not finite.
+TEST(ChangedAnswers, OwnersOfAHeadAreNotAccusedOfWhatItsEmbeddingAdds) {
+  const Setting s = with_whole_owners();
+  expect_only_the_liar_accused(s, {.numbers = [&s](const comm::Header& header, std::span<std::byte> bytes, bool) {
+                                 if (header.work != comm::Work::stage ||
+                                     header.stage_task.errand != StageErrand::backward || header.stage_task.stage > 0)
+                                   return false;
+                                 make_huge(bytes, header.stage_task.rows * s.model.d_model);
+                                 return true;
+                               }});
+}
+
+// What they sent is known from what was added to it: one of them is found out beside the device whose dX was too large.
+TEST(ChangedAnswers, OwnersOfAHeadAreFoundOutAfterItsEmbeddingHasAdded) {
+  Setting s = with_whole_owners();
+  s.model.seq_len = s.model.max_pos = 130;
+  set_memory(s, 700'000);
+  s.chunk_tokens = 128;  // norms' gradients come with the second answer
+  s.one_token = true;
+  s.device_ranks = 1;
+  const std::optional<plan::StagePlan> plan = plan_of(s);
+  ASSERT_TRUE(plan && !plan->has_tiles() && plan->stages.size() > 2);
+  const auto head = static_cast<std::int32_t>(plan->stages.size()) - 1;
+  std::optional<DeviceId> owner, other;
+  const Outcome outcome = train(with_deeds(s, [&](const comm::Header& header) {
+    if (answers(header, StageErrand::send_sums) && header.stage_task.stage == head && !owner) {
+      owner = header.device;
+      return Deed::spoil;
+    }
+    const bool of_bottom = answers(header, StageErrand::backward) && header.stage_task.stage == 0;
+    if (!of_bottom || header.stage_task.row == 0 || header.device == owner) return Deed::pass;
+    if (other && header.device != other) return Deed::pass;
+    other = header.device;
+    return Deed::huge;
+  }));
+  ASSERT_TRUE(owner && other);
+  EXPECT_EQ(outcome.distrusted, (std::vector{std::min(*owner, *other), std::max(*owner, *other)}));
+  EXPECT_EQ(outcome.hash, bits_in_tiles(s));
+}
+
 // The step's answers are recomputed once its gradients are put together: shares of dX that parts of a head returned
 // have been added up and given up by then.
 TEST(ChangedAnswers, PartsOfAHeadAreNotAccusedOfWhatAnotherSent) {
   Setting s = in_parts(with_vocabulary(), alike_devices(14), 2);
   s.steps = 1;
-  expect_only_the_liar_accused(s);
+  expect_only_the_liar_accused(s, huge_norms());
 }
 
 }  // namespace

@@ -2,10 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "churn_schedule.hpp"
 #include "cleave/base/sanitizer.hpp"
 #include "faulty_run.hpp"
+#include "meddling.hpp"
 #include "run.hpp"
 #include "short_memory.hpp"
 #include "support/cases.hpp"
@@ -131,6 +137,58 @@ TEST(Mixtures, LiarsAreFoundOut) {
     EXPECT_EQ(lied_to.hash, wanted);
     EXPECT_EQ(lied_to.distrusted, std::vector{DeviceId(device)});
   }
+}
+
+/// Trains with one answer made huge, the first that is `picked`. Who sent it, and how the run ended.
+std::pair<std::optional<DeviceId>, Outcome> train_with_huge(const Setting& honest,
+                                                            const std::function<bool(const comm::Header&)>& picked) {
+  std::optional<DeviceId> sender;
+  std::mutex one_at_a_time;  // of two ranks
+  const Setting s = with_deeds(honest, [&](const comm::Header& header) {
+    const std::lock_guard lock(one_at_a_time);
+    if (sender || !picked(header)) return Deed::pass;
+    sender = header.device;
+    return Deed::huge;
+  });
+  const Outcome outcome = train(s);
+  return {sender, outcome};
+}
+
+// The first answer of a stage, forward or backward, makes what others compute from it overflow, in tiles or in stages:
+// its sender is found out, nobody else, and the run goes on.
+TEST(Mixtures, AValueThatNobodyCanComputeIsOnlyItsSendersFault) {
+  const Setting honest = mixed(deep_setting(), alike_devices(6), 2);
+  const std::uint64_t wanted = bits_in_tiles(honest);
+  std::int64_t found = 0;
+  for (const comm::StageErrand errand : {comm::StageErrand::forward, comm::StageErrand::backward}) {
+    for (std::int32_t stage = 0; stage < std::ssize(plan_of(honest)->stages); stage += all_or_few(1, 2)) {
+      const auto [sender, outcome] = train_with_huge(honest, [&](const comm::Header& header) {
+        return answers(header, errand) && header.stage_task.stage == stage;
+      });
+      EXPECT_EQ(outcome.hash, wanted) << stage;
+      EXPECT_EQ(outcome.distrusted, sender ? std::vector{*sender} : std::vector<DeviceId>{}) << stage;
+      found += std::ssize(outcome.distrusted);
+    }
+  }
+  EXPECT_GT(found, 5);
+}
+
+// A block in tiles that nobody looked at does the same: the step is run again in tiles, and each block looked at.
+TEST(Mixtures, SoIsABlockThatNobodyLookedAt) {
+  Setting honest = mixed(deep_setting(), alike_devices(6), 1);  // one rank: the same blocks each time
+  honest.verification = {.mode = Mode::audit, .fraction = 0.001, .seed = 11};
+  const std::uint64_t wanted = bits_in_tiles(honest);
+  std::int64_t overflowed = 0;
+  for (std::int64_t skipped = 0; skipped < all_or_few(12, 4); ++skipped) {
+    std::int64_t left = 5 * skipped;
+    const auto [sender, outcome] = train_with_huge(honest, [&](const comm::Header& header) {
+      return header.work == comm::Work::gemm && header.output == DType::f32 && left-- == 0;
+    });
+    ASSERT_TRUE(sender.has_value());
+    for (const DeviceId accused : outcome.distrusted) EXPECT_EQ(accused, *sender) << skipped;
+    overflowed += outcome.hash == wanted ? 1 : 0;  // or what it led to was finite, and nobody looked
+  }
+  EXPECT_GT(overflowed, 0);
 }
 
 // Pairs in tiles and in stages are drawn by different hands: with a quorum there are no mixtures.

@@ -2,72 +2,15 @@
 // orders them: the same bits, nobody accused, and no lie unseen.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <deque>
 #include <functional>
-#include <memory>
-#include <utility>
 
-#include "passing_on.hpp"
+#include "meddling.hpp"
 #include "run.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
 using comm::StageErrand;
-
-/// What becomes of an answer.
-enum class Deed { pass, lose, spoil, refuse, hold, hold_spoiled };
-using Deeds = std::function<Deed(const comm::Header&)>;
-
-/// Does so with the answers of a rank. What is held goes on its way behind the next answer that passes.
-class Meddling final : public PassingOn {
- public:
-  Meddling(std::shared_ptr<comm::Transport> inner, Deeds deeds)
-      : PassingOn(std::move(inner)), deeds_(std::move(deeds)) {}
-  void send(int dest, comm::Frame frame) override {
-    frame = comm::seal_payload(std::move(frame));
-    const auto result = comm::decode_result(frame);
-    if (!result) return PassingOn::send(dest, std::move(frame));
-    switch (deeds_(result->header)) {
-      case Deed::lose: return;
-      case Deed::hold: held_.push_back(std::move(frame)); return;
-      case Deed::hold_spoiled: held_.push_back(spoiled(*result)); return;
-      case Deed::spoil: PassingOn::send(dest, spoiled(*result)); break;
-      case Deed::refuse: PassingOn::send(dest, refused(result->header)); break;
-      case Deed::pass: PassingOn::send(dest, std::move(frame)); break;
-    }
-    for (; !held_.empty(); held_.pop_front()) PassingOn::send(dest, std::move(held_.front()));
-  }
-
- private:
-  static comm::Frame spoiled(const comm::ResultView& result) {
-    comm::ResultDraft draft = comm::begin_result(result.header);
-    for (std::size_t i = 0; i < draft.outputs.size(); ++i)
-      std::ranges::copy(result.outputs[i], draft.outputs[i].begin());
-    draft.outputs[0][2] ^= std::byte{0x10};
-    return comm::seal(std::move(draft));
-  }
-
-  static comm::Frame refused(const comm::Header& header) {
-    return comm::encode_refused(header.tasklet, header.device, comm::Reason::non_finite, "not finite");
-  }
-
-  Deeds deeds_;
-  std::deque<comm::Frame> held_;
-};
-
-bool answers(const comm::Header& header, StageErrand errand) {
-  return header.work == comm::Work::stage && header.stage_task.errand == errand;
-}
-
-/// `s` with all answers of all ranks meddled with.
-Setting with_deeds(Setting s, const Deeds& deeds) {
-  s.between = [deeds](std::shared_ptr<comm::Transport> endpoint, int) {
-    return std::make_shared<Meddling>(std::move(endpoint), deeds);
-  };
-  return s;
-}
 
 /// Two devices, which send their sums of a wide model in several messages.
 Setting wide() {
@@ -87,13 +30,6 @@ Setting wide() {
 
 bool is_part_of_sums(const comm::Header& header) {
   return answers(header, StageErrand::send_sums) && header.stage_task.result_bytes > 4'000'000;
-}
-
-std::uint64_t bits_in_tiles(Setting s) {
-  s.layout = sched::Layout::tiles;
-  s.devices.clear();
-  s.between = {};
-  return train(s).hash;
 }
 
 // The first of an owner's messages of sums is lost, and later ones arrive: only those count as there.

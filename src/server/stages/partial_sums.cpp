@@ -1,11 +1,14 @@
 // Sums of owners are finished to gradients. Partial sums of several owners are read in the messages that brought them.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <vector>
 
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/token_sums.hpp"
+#include "cleave/kernels/wire.hpp"
+#include "blocks.hpp"
 #include "stages/stage_numbers.hpp"
 
 namespace cleave::server {
@@ -146,9 +149,58 @@ void StageNumbers::complete(TensorId parameter) {
     const bool adds = std::ranges::any_of(op.out, [&](const model::TensorView& out) {
       return out.valid() && work_.graph().tensor(out.tensor).parameter == parameter;
     });
-    if (adds) kernels_.run(op);
+    if (adds) {
+      added_[parameter].push_back(op);
+      kernels_.run(op);
+    }
     return adds;
   });
+}
+
+bool StageNumbers::is_added_to(const std::vector<plan::PieceSlice>& slices) const {
+  return std::ranges::any_of(pieces::regions_of(*table_, ranges_of(slices)),
+                             [&](const Region& region) { return added_.contains(region.parameter); });
+}
+
+std::set<std::int32_t> StageNumbers::wrong_before_added(std::span<const OwnSums> all) {
+  std::set<std::int32_t> wrong;
+  const float scale = work_.unit().scale_of_sent();
+  for (const auto& [parameter, added] : added_) {
+    const kernels::Rows gradient = whole(gradient_of(parameter));
+    const auto band_of = [&](const Region& region) {
+      return gradient.band(region.rows.begin, region.rows.end).columns(region.cols.begin, region.cols.end);
+    };
+    const auto width = static_cast<std::size_t>(gradient.cols);
+    KeptVector<float> stored;
+    for (std::int64_t row = 0; row < gradient.rows; ++row)
+      stored.insert(stored.end(), gradient.row(row), gradient.row(row) + width);
+    std::vector<std::pair<std::int32_t, Region>> regions;
+    for (const OwnSums& own : all) {
+      const std::byte* next = own.bytes.data();
+      for (const Region& region : pieces::regions_of(*table_, ranges_of(own.slices))) {
+        if (region.parameter == parameter) {
+          kernels::from_wire(wire_, next, band_of(region));
+          if (scale != 1) scale_rows(band_of(region), scale);
+          regions.emplace_back(own.owner, region);
+        }
+        next += region.elements() * element_;
+      }
+    }
+    try {
+      for (const model::Operation& op : added) kernels_.run(op);
+    } catch (const CheckFailure&) { regions.clear(); }  // who brought that about is no owner
+    for (const auto& [owner, region] : regions) {
+      for (std::int64_t row = region.rows.begin; row < region.rows.end; ++row) {
+        const float* const was = stored.data() + row * gradient.cols + region.cols.begin;
+        if (std::memcmp(gradient.row(row) + region.cols.begin, was,
+                        static_cast<std::size_t>(region.cols.count()) * sizeof(float)) != 0)
+          wrong.insert(owner);
+      }
+    }
+    for (std::int64_t row = 0; row < gradient.rows; ++row)
+      std::copy_n(stored.data() + row * gradient.cols, width, gradient.row(row));
+  }
+  return wrong;
 }
 
 }  // namespace cleave::server

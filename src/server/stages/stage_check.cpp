@@ -243,10 +243,18 @@ std::set<DeviceId> StageCheck::trace() {
     if (numbers_.has_answers(std::get<0>(visit), std::get<1>(visit), std::get<2>(visit)))
       wrong.merge(compare_visit(visit, {}, std::nullopt, true).firsts);
   }
+  std::vector<StageNumbers::OwnSums> before_added;
   for (const auto& [owner, sums] : sums_) {
-    if (!sums.slices.empty() && numbers_.keeps(sums.partial))
+    if (sums.slices.empty() || !numbers_.keeps(sums.partial)) continue;
+    if (sums.partial || !numbers_.is_added_to(sums.slices)) {
       wrong.merge(compare_sums(owner, sums.slices, {}, std::nullopt, true).firsts);
+    } else if (std::optional<Bytes> own = sum_again(sums, sums.slices)) {
+      before_added.push_back({owner, sums.slices, std::move(*own)});
+    } else {
+      wrong.insert(sums.device);
+    }
   }
+  for (const std::int32_t owner : numbers_.wrong_before_added(before_added)) wrong.insert(sums_.at(owner).device);
   return wrong;
 }
 

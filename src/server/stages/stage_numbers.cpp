@@ -102,6 +102,7 @@ void StageNumbers::begin(const plan::StagePlan& plan) {
   made_here_.clear();
   norms_folded_.clear();
   waiting_.clear();
+  added_.clear();
   promoted_rows_ = 0;
   active_ = true;
 }

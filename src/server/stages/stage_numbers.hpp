@@ -60,6 +60,7 @@ class StageNumbers {
   void begin_tiles(std::int32_t stage, bool back);
   void end_tiles(std::int32_t stage, bool back);
   [[nodiscard]] bool runs_in_tiles(OpId op) const { return tiled_.runs(op); }
+  [[nodiscard]] bool has_tiles() const { return !tiled_.operations().empty(); }
 
   /// The task message of a tasklet with an errand, for `reader`. `key`: of a witness's digest, else null. Requires:
   /// messages to a device are sent in the order of these calls. Errors: InputError where a message would be too long.
@@ -124,6 +125,16 @@ class StageNumbers {
   Status sums(pieces::StageWorker& worker, std::int32_t owner, const std::vector<plan::PieceSlice>& slices,
               bool partial, std::vector<std::byte>& bytes);
   [[nodiscard]] std::vector<plan::PieceSlice> slices_of(std::int32_t owner) const;
+  /// Whether a tied embedding has added to what owners sent of these slices, so that stored_sums() are not theirs alone.
+  [[nodiscard]] bool is_added_to(const std::vector<plan::PieceSlice>& slices) const;
+  /// What an owner should have sent, if it is not partial.
+  struct OwnSums {
+    std::int32_t owner = 0;
+    std::vector<plan::PieceSlice> slices;
+    std::vector<std::byte> bytes;
+  };
+  /// Of these owners, those whose sums were others: with what embeddings have added they do not make the gradient.
+  [[nodiscard]] std::set<std::int32_t> wrong_before_added(std::span<const OwnSums> all);
 
   /// Runs a server kernel. Gradients that it reads are finished first; the gradient of an embedding is run only when
   /// its parameter's gradient is finished.
@@ -272,6 +283,7 @@ class StageNumbers {
   std::set<TensorId> norms_folded_;
   std::int64_t promoted_rows_ = 0;
   std::vector<model::Operation> waiting_;  // kernels of embeddings' gradients, one for each table
+  std::map<TensorId, std::vector<model::Operation>> added_;  // those that were run, by parameter
 };
 
 }  // namespace cleave::server

@@ -208,7 +208,7 @@ TEST(StageLate, WhoOnlyTookInWeightsIsBelievedToBeSlow) {
       const Event event = fleet.next_event(std::max(run.late_devices.next_look(), fleet.now()));
       if (event.kind != EventKind::timeout) {
         run.handle(event);
-        run.begin_updates();
+        if (run.may_update()) run.server->release_updates();
       }
       if (fleet.now() >= run.late_devices.next_look()) run.late_devices.look();
     }
