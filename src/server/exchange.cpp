@@ -357,12 +357,13 @@ void Exchange::watch_ranks(Seconds now, Seconds pause) {
 
 // A rank answers in the order in which it was asked, so only the tasklet whose turn it is can be late, and those that
 // wait behind it have the time of all before them: a busy host is given what its work takes, a rank that withholds one
-// block no more than the time of that block.
+// block no more than the time of that block. What devices do beside other work has its turn when there is no other.
 void Exchange::watch_tasklets(Seconds now, Seconds pause) {
   first_.assign(peers_.size(), nullptr);
   for (const auto& [id, sent] : under_way_) {
     const UnderWay*& oldest = first_[static_cast<std::size_t>(sent.rank)];
-    if (oldest == nullptr || sent.order < oldest->order) oldest = &sent;
+    const auto turn = [](const UnderWay& of) { return std::pair(of.tasklet.background, of.order); };
+    if (oldest == nullptr || turn(sent) < turn(*oldest)) oldest = &sent;
   }
   std::vector<std::int64_t> overdue;
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {

@@ -160,8 +160,9 @@ class AskedExchangeTest : public ExchangeTest {
     return comm::seal(std::move(draft));
   }
   // To a device on rank 1 or 2.
-  sched::Tasklet submit(std::int64_t id, int rank) {
+  sched::Tasklet submit(std::int64_t id, int rank, bool background = false) {
     sched::Tasklet tasklet;
+    tasklet.background = background;
     tasklet.id = TaskletId(id);
     tasklet.op = OpId(0);
     tasklet.piece.device = DeviceId(rank - 1);
@@ -344,6 +345,29 @@ TEST_F(AskedExchangeTest, ProgressExtendsTheTimeOfATaskletAFewTimes) {
   EXPECT_EQ(answer->kind, Answer::Kind::lost);
   EXPECT_GE(rows, 3);
   EXPECT_LT(rows, kRows);
+}
+
+// A device puts off for other work what is to be done beside it: only when nothing else is left can that be late.
+TEST_F(AskedExchangeTest, WhatGivesWayIsNotLateWhileThereIsOtherWork) {
+  const sched::Tasklet beside = submit(1, 1, /*background=*/true);
+  const auto wait = [&](Seconds time) {
+    std::optional<Answer> answer;
+    for (const Seconds until = clock_.now() + time; !answer && clock_.now() < until;)
+      answer = told(1, comm::encode_ping(1));
+    return answer;
+  };
+  std::int64_t last = 1;
+  for (const Seconds until = clock_.now() + kPatience * 30; clock_.now() < until;) {
+    const sched::Tasklet other = submit(++last, 1);
+    ASSERT_FALSE(wait(kPatience * 2)) << last;
+    const std::optional<Answer> answer = told(1, result_of(other));
+    ASSERT_TRUE(answer && answer->tasklet.id == other.id && answer->kind == Answer::Kind::result);
+  }
+  ASSERT_FALSE(wait(kPatience * 2));
+  const std::optional<Answer> answer = wait(kPatience * 5);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->kind, Answer::Kind::lost);
+  EXPECT_EQ(answer->tasklet.id, beside.id);
 }
 
 // The transport takes in from a rank what it was asked for, in parts with headers of their own at most, and no more.
