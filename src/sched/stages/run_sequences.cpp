@@ -100,7 +100,7 @@ void StageRun::send_forward(std::int64_t q, std::int32_t s) {
   if (!book(of.device).present) return;  // it has just left: recover() sends the sequence to another device
   if (passes_head(s)) {
     join_group(q, s, of.device);
-    if (of.sent == 0 && of.arrived > 0) of.for_owner = owner_served(q, s, of.device);
+    if (of.sent == 0 && of.arrived > 0) keep_for_owners(of, q, s);
   }
   const plan::StageCost& cost = at(s).cost;
   const auto replica = std::ranges::find(at(s).replicas, of.device, &ActiveReplica::device);
@@ -222,10 +222,15 @@ void StageRun::want_backward(std::int64_t q, std::int32_t s) {
   }
 }
 
+void StageRun::keep_for_owners(Visit& of, std::int64_t q, std::int32_t s) {
+  of.for_owner = owner_served(q, s, of.device);
+  of.owners = static_cast<std::int32_t>(owner.size());
+}
+
 void StageRun::open_backward(std::int64_t q, std::int32_t s) {
   Visit& of = visit(backward, s, q);
   join_group(q, s, of.device);
-  of.for_owner = owner_served(q, s, of.device);
+  keep_for_owners(of, q, s);
   if (of.kept) return send_backward(q, s);
   const plan::StageCost& cost = at(s).cost;
   plan::PanelRun run;

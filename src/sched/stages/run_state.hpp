@@ -37,6 +37,7 @@ struct Visit {
   bool kept = false;                       // its device keeps the values of the forward pass: nothing is recomputed
   std::int32_t sums = 0;                   // tasklets that sum it on its device, and end before its slot is free
   std::int32_t for_owner = kForAllOwners;  // backward, or of the head: StageItem::owner
+  std::int32_t owners = 0;                 // how many there were then: for later ones its device keeps nothing
   std::int64_t turn = 0;                   // backward: its place in the order in which its device is sent chunks
   std::int32_t again = 0;                  // chunks that were sent before to a device that was lost
   std::int32_t loss = kNoLoss;
@@ -48,7 +49,9 @@ struct Visit {
     return {kBackward, turn > 0 ? turn : 2 * sequence + 1};
   }
   /// Its device keeps the operands that this owner sums.
-  [[nodiscard]] bool keeps_for(std::int32_t owner) const { return for_owner == kForAllOwners || for_owner == owner; }
+  [[nodiscard]] bool keeps_for(std::int32_t owner) const {
+    return owner < owners && (for_owner == kForAllOwners || for_owner == owner);
+  }
   /// The loss because of which the next chunk is sent again, or kNoLoss.
   [[nodiscard]] std::int32_t makes_good() const { return sent < again ? loss : kNoLoss; }
 };

@@ -355,6 +355,8 @@ struct StageRun {
   // The owner, all or none, for whose sums a device that is about to run a sequence backward keeps X and dY
   // (StageItem::owner). Never one that does not want them: they would stay there.
   std::int32_t owner_served(std::int64_t q, std::int32_t s, std::int32_t id);
+  // Its device is about to be sent a visit, and keeps X and dY for the owners of now that owner_served() names.
+  void keep_for_owners(Visit& of, std::int64_t q, std::int32_t s);
   bool has_its_hands_full(std::int32_t index);
   // Whether own_visited() will have the owner sum a sequence from what its device keeps, or nobody knows that yet.
   bool sums_where_it_runs(std::int32_t index, std::int64_t q);
