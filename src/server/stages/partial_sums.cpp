@@ -4,11 +4,11 @@
 #include <cstring>
 #include <vector>
 
+#include "blocks.hpp"
 #include "cleave/base/error.hpp"
 #include "cleave/kernels/product_check.hpp"
 #include "cleave/kernels/token_sums.hpp"
 #include "cleave/kernels/wire.hpp"
-#include "blocks.hpp"
 #include "stages/stage_numbers.hpp"
 
 namespace cleave::server {

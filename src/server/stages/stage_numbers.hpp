@@ -125,7 +125,8 @@ class StageNumbers {
   Status sums(pieces::StageWorker& worker, std::int32_t owner, const std::vector<plan::PieceSlice>& slices,
               bool partial, std::vector<std::byte>& bytes);
   [[nodiscard]] std::vector<plan::PieceSlice> slices_of(std::int32_t owner) const;
-  /// Whether a tied embedding has added to what owners sent of these slices, so that stored_sums() are not theirs alone.
+  /// Whether a tied embedding has added to what owners sent of these slices, so that stored_sums() are not theirs
+  /// alone.
   [[nodiscard]] bool is_added_to(const std::vector<plan::PieceSlice>& slices) const;
   /// What an owner should have sent, if it is not partial.
   struct OwnSums {
@@ -282,7 +283,7 @@ class StageNumbers {
   std::vector<std::vector<std::byte>> made_here_;    // sums of the server that partial_ points into
   std::set<TensorId> norms_folded_;
   std::int64_t promoted_rows_ = 0;
-  std::vector<model::Operation> waiting_;  // kernels of embeddings' gradients, one for each table
+  std::vector<model::Operation> waiting_;                    // kernels of embeddings' gradients, one for each table
   std::map<TensorId, std::vector<model::Operation>> added_;  // those that were run, by parameter
 };
 
