@@ -56,7 +56,7 @@ class Meddling final : public PassingOn {
   }
   static comm::Frame spoiled(const comm::ResultView& result) {
     comm::ResultDraft draft = copy_of(result);
-    draft.outputs[0][2] ^= std::byte{0x10};
+    if (draft.outputs[0].size() > 2) draft.outputs[0][2] ^= std::byte{0x10};
     return comm::seal(std::move(draft));
   }
   static comm::Frame huge(const comm::ResultView& result) {

@@ -2,15 +2,21 @@
 // orders them: the same bits, nobody accused, and no lie unseen.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
+#include <map>
+#include <mutex>
+#include <set>
 
 #include "meddling.hpp"
 #include "run.hpp"
+#include "support/cases.hpp"
 
 namespace cleave::testing_run {
 namespace {
 
 using comm::StageErrand;
+using testing_support::all_or_few;
 
 /// Two devices, which send their sums of a wide model in several messages.
 Setting wide() {
@@ -135,6 +141,50 @@ TEST(Overtaking, NothingIsUpdatedOnceADeviceThatLeftIsFoundOut) {
     found += std::ssize(outcome.distrusted);
   }
   EXPECT_GT(found, 5);
+}
+
+// Up to three deeds of any kind at any answers, in one stage or several, and whatever is looked at: the same bits, and
+// nobody is accused but who lied or refused. Lies only where each answer is looked at.
+TEST(Overtaking, AnyFewDeedsAtOnce) {
+  using Mode = server::VerifyMode;
+  std::int64_t done = 0, lied = 0;
+  for (std::uint64_t seed = 0; seed < all_or_few(60, 8); ++seed) {
+    const Random random(seed, Purpose::test, 17);
+    const Mode mode = std::array{Mode::off, Mode::audit, Mode::quorum}[random.below(0, 3)];
+    Setting s = in_stages(random.below(1, 2) == 0 ? small_setting() : Setting{}, alike_devices(4), 2);
+    s.model.seq_len = s.model.max_pos = 130;
+    s.chunk_tokens = 128;
+    s.batch = 3;
+    s.steps = 1;
+    if (random.below(2, 2) == 0) set_memory(s, 700'000);  // of the wider model several stages
+    s.clock = server::ClockMode::off;
+    s.patience = Seconds(0.3);
+    s.verification = {.mode = mode, .fraction = 1, .seed = seed};
+    std::map<std::int64_t, Deed> deeds;  // by number of the answer
+    for (std::uint64_t i = 0; i < 1 + random.below(3, 3); ++i) {
+      constexpr std::array kDeeds{Deed::lose, Deed::hold, Deed::refuse, Deed::spoil, Deed::hold_spoiled};
+      deeds[static_cast<std::int64_t>(random.below(10 + 2 * i, 60))] =
+          kDeeds[random.below(11 + 2 * i, mode == Mode::off ? 3 : kDeeds.size())];
+    }
+    std::mutex one_at_a_time;  // of two ranks
+    std::set<DeviceId> meddlers;
+    std::int64_t answered = 0;
+    const Setting meddled = with_deeds(s, [&](const comm::Header& header) {
+      const std::lock_guard lock(one_at_a_time);
+      const auto found = deeds.find(answered++);
+      if (found == deeds.end()) return Deed::pass;
+      ++done;
+      if (found->second == Deed::lose || found->second == Deed::hold) return found->second;
+      meddlers.insert(header.device);
+      ++lied;
+      return found->second;
+    });
+    const Outcome outcome = train(meddled);
+    EXPECT_EQ(outcome.hash, bits_in_tiles(s)) << seed;
+    for (const DeviceId accused : outcome.distrusted) EXPECT_TRUE(meddlers.contains(accused)) << seed;
+  }
+  EXPECT_GT(done, 8);
+  EXPECT_GT(lied, 3);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cleave/base/byte_cursor.hpp"
 #include "cleave/base/error.hpp"
@@ -125,20 +126,24 @@ std::vector<StageCheck::Bytes> StageCheck::make_again(const VisitId& visit, cons
 
 StageCheck::Wrong StageCheck::compare_visit(const VisitId& visit, const SipKey& key,
                                             const std::optional<SipTag>& answer, bool by_server) {
-  const Parts& parts = visits_.at(visit);
+  Parts& parts = visits_.at(visit);
   Wrong wrong;
   std::vector<Bytes> delivered;
+  std::vector<DeviceId> senders;
   for (const std::int64_t row : order_of(parts, std::get<bool>(visit))) {
     delivered.push_back(stored(visit, row, parts.at(row)));
-    wrong.answers.push_back(parts.at(row).device);
+    senders.push_back(parts.at(row).device);
   }
   if (answer && same_tag(*answer, tag_of(key, delivered))) return wrong;
   wrong.made_again = true;
+  for (auto& [row, part] : parts) {
+    if (!std::exchange(part.looked_at, true)) wrong.answers.push_back(part.device);
+  }
   const std::vector<Bytes> own = make_again(visit, parts);
   const bool all_made = own.size() == delivered.size();
   wrong.witness = !by_server && (!all_made || !answer || !same_tag(*answer, tag_of(key, own)));
   for (std::size_t i = 0; i < delivered.size(); ++i) {
-    if (i >= own.size() || delivered[i] != own[i]) wrong.firsts.insert(wrong.answers[i]);
+    if (i >= own.size() || delivered[i] != own[i]) wrong.firsts.insert(senders[i]);
   }
   return wrong;
 }

@@ -40,7 +40,7 @@ class StageCheck {
     std::set<DeviceId> firsts;      ///< devices whose answers differ from the server's
     bool witness = false;           ///< the digest of the witness differs from the server's
     bool made_again = false;        ///< the server has made the answers again
-    std::vector<DeviceId> answers;  ///< for each answer that was compared, the device that sent it
+    std::vector<DeviceId> answers;  ///< for each answer that was first compared with the server's, who sent it
   };
   /// Compares a witness's digest with the stored answers; `answer`: none if the witness sent nothing of use. Where they
   /// differ, and where the server is the witness, makes the answers again and compares both with those.
@@ -66,6 +66,7 @@ class StageCheck {
     std::int64_t rows = 0;
     bool returns_rows = false, returns_norms = false;
     DeviceId device{};
+    bool looked_at = false;  // a visit can be completed, and looked at, again: a lost device's answer comes once more
   };
   using Bytes = std::vector<std::byte>;
   using Parts = std::map<std::int64_t, Part>;  // by first row
