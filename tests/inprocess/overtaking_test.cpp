@@ -183,8 +183,8 @@ TEST(Overtaking, AnyFewDeedsAtOnce) {
     EXPECT_EQ(outcome.hash, bits_in_tiles(s)) << seed;
     for (const DeviceId accused : outcome.distrusted) EXPECT_TRUE(meddlers.contains(accused)) << seed;
   }
-  EXPECT_GT(done, 8);
-  EXPECT_GT(lied, 3);
+  EXPECT_GT(done, all_or_few(40, 4));
+  EXPECT_GT(lied, all_or_few(15, 0));
 }
 
 }  // namespace
