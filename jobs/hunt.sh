@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Looks for settings that fail: models, fleets, memories, layouts, wires, checks, losses and liars drawn at random, other ones
-# each time, for so many minutes. What it asks for is what tests/inprocess/any_setting_test.cpp,
-# tests/unit/sched/any_fleet_test.cpp and tests/unit/sched/stage_books_test.cpp ask of the few settings that every test run
-# tries.
+# each time, and answers lost, held back, changed or refused, for so many minutes. What it asks for is what
+# tests/inprocess/any_setting_test.cpp, tests/inprocess/overtaking_test.cpp, tests/unit/sched/any_fleet_test.cpp and
+# tests/unit/sched/stage_books_test.cpp ask of the few settings that every test run tries.
 #
 #   bash jobs/hunt.sh [MINUTES]                 default 5
 #   HUNT_FIRST=20003 bash jobs/hunt.sh 1        from this setting on
@@ -41,6 +41,7 @@ hunt() {
 }
 touch "$out/failed"
 hunt CLEAVE_SETTINGS "$settings" 40 AnySetting.TrainsToTheSameBits AnySetting.TrainsToTheSameBitsWhateverIsLost AnySetting.LiarsLeaveNoTrace &
+hunt CLEAVE_DEEDS "$settings" 40 Overtaking.AnyFewDeedsAtOnce &
 hunt CLEAVE_FLEETS "$fleets" 10 AnyFleet.StepsEndNoSoonerThanTheirBound AnyFleet.StepsEndWhateverIsLost &
 hunt CLEAVE_STAGE_BOOKS "$fleets" 100 StageBooks.AreRightBetweenAnyTwoEvents &
 wait
